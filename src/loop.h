@@ -1,0 +1,95 @@
+/* loop.h: libevent, time, and the order of things within one turn.
+ *
+ * A turn is: wait for descriptors and call what they woke; fire due timers; run the runtime's
+ * ready tasks (its `work`); flush what was written to; free what was closed. All of a loop is used
+ * by one thread. */
+#ifndef MJ_LOOP_H
+#define MJ_LOOP_H
+
+#include "error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct event_base;
+
+typedef int64_t mj__time; /* monotonic nanoseconds; as a span: nanoseconds */
+
+#define MJ__SECOND ((mj__time)1000000000)
+#define MJ__NEVER INT64_MAX
+
+struct mj__loop;
+
+/* A moment to be called at. Embedded in its owner; all zero is an idle timer. */
+struct mj__timer {
+    mj__time when;
+    size_t slot; /* 1 + its place in the loop's heap; 0: idle */
+    void (*fire)(struct mj__timer *);
+};
+
+/* A call that is due at the end of this turn. Embedded in its owner; all zero is idle. */
+struct mj__deferred {
+    struct mj__deferred *next;
+    bool queued;
+    void (*run)(struct mj__deferred *);
+};
+
+/* A descriptor that is watched. Embedded in its owner, through which `ready` finds it. */
+struct mj__watch {
+    struct mj__loop *loop;
+    struct event *event; /* made by mj__watch_open */
+    int fd;
+    short armed; /* EV_READ and EV_WRITE, as they are armed now */
+    void (*ready)(struct mj__watch *, bool readable, bool writable);
+};
+
+struct mj__loop_counters {
+    uint64_t turns;      /* passes, each of which is one epoll_wait */
+    uint64_t clock_reads;
+    uint64_t timer_arms; /* timerfd_settime */
+};
+
+/* Makes a loop on an event_base of its own (EVENT_BASE_FLAG_NOLOCK). Probes for descriptors before
+ * it calls libevent, which would exit the process when there are too few. NULL: *error says why. */
+struct mj__loop *mj__loop_open(struct mj__error *error);
+/* Runs the deferred frees that are due and frees the loop. No watch or timer may be active. */
+void mj__loop_close(struct mj__loop *);
+
+struct event_base *mj__loop_base(struct mj__loop *);
+const struct mj__loop_counters *mj__loop_counters(const struct mj__loop *);
+
+/* The time of this turn: read once, at the first call in a turn, and again after the tasks ran. */
+mj__time mj__loop_now(struct mj__loop *);
+/* The time now: a fresh reading (about 20 ns). */
+mj__time mj__clock(void);
+
+/* Arms or moves a timer; `fire` is called once, with the timer idle again, no sooner than `when`.
+ * 0, or -1 when memory ran out (the timer is then as it was). A timer whose slot is not 0 always
+ * moves without failing. */
+int mj__timer_set(struct mj__loop *, struct mj__timer *, mj__time when);
+void mj__timer_stop(struct mj__loop *, struct mj__timer *);
+
+/* Queues a call for the flush at the end of this turn (or of the next, when called from a flush);
+ * once, however often it is asked for. Never fails. */
+void mj__loop_flush(struct mj__loop *, struct mj__deferred *);
+void mj__loop_flush_cancel(struct mj__loop *, struct mj__deferred *);
+/* Queues a call for the very end of this turn, after all flushes: for frees. Never fails. */
+void mj__loop_free_later(struct mj__loop *, struct mj__deferred *);
+
+/* The runtime's part of a turn: runs the ready tasks, returns true when more are ready already, so
+ * that the next turn does not wait. */
+void mj__loop_work(struct mj__loop *, bool (*work)(void *arg), void *arg);
+
+/* Watches fd from now on (level-triggered, persistent); nothing is armed yet. -1: no memory. */
+int mj__watch_open(struct mj__loop *, struct mj__watch *, int fd);
+/* Says what to wait for. Cheap when nothing changes. -1: the kernel or memory refused. */
+int mj__watch_arm(struct mj__watch *, bool readable, bool writable);
+/* Stops watching; the descriptor stays open. Harmless on a watch that is all zero. */
+void mj__watch_close(struct mj__watch *);
+
+/* One turn. With `wait` it sleeps until something happens, unless something is due already.
+ * 0, or -1 when libevent failed. */
+int mj__loop_turn(struct mj__loop *, bool wait);
+
+#endif

@@ -1,0 +1,22 @@
+/* lua_error.h: the one place where failures become Lua values. */
+#ifndef MJ_LUA_ERROR_H
+#define MJ_LUA_ERROR_H
+
+#include "error.h"
+
+#include <lua.h>
+
+/* Pushes an error table { kind, message, op, key, server, phase, sent, retryable, attempts = 1 }
+ * with the metatable of moonjay.errors. op, key and server may be NULL. `retryable` follows from
+ * kind, sent and op: true where section 7 rule 3 of the semantics lets a retry be safe. */
+void mj__lua_push_error(lua_State *L, const struct mj__error *error, const char *op,
+                        const char *key, size_t key_size, const char *server);
+/* nil and the error: what a function returns for a failure. Returns 2. */
+int mj__lua_fail(lua_State *L, const struct mj__error *error, const char *op, const char *key,
+                 size_t key_size, const char *server);
+/* Throws a misuse: "FUNCTION: MESSAGE", with the position of the script's own line (the nearest
+ * Lua frame that is not part of the moonjay library). Does not return. */
+int mj__lua_misuse(lua_State *L, const char *function, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

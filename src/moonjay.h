@@ -1,0 +1,79 @@
+/* moonjay.h: a runtime for Lua scripts that talk to memcached, inside your own program.
+ *
+ * Create, use, destroy, in that order; everything of a runtime belongs to the thread that opened
+ * it, except mj_post. Many runtimes may live in one process and share nothing. The library prints
+ * nothing, never exits, installs no signal handler and keeps no global. */
+#ifndef MOONJAY_H
+#define MOONJAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct mj__runtime mj_runtime;
+typedef uint64_t mj_task; /* an id; 0 is none; a stale one is harmless */
+typedef struct mj__results mj_results;
+
+enum mj_status {
+    MJ_OK = 0,
+    MJ_ERROR = -1,
+    MJ_CANCELLED = -2,
+    MJ_NOMEM = -3,
+    MJ_USAGE = -4,
+    MJ_LIMIT = -5
+};
+
+/* A task's end. Called once, on the runtime's thread, at the end of a turn; results are borrowed
+ * for the length of the call. status is MJ_OK with what the function returned, MJ_ERROR with the
+ * error (1 result: its text) and a traceback, or MJ_CANCELLED. */
+typedef void (*mj_done_fn)(mj_runtime *, mj_task, int status, const mj_results *, void *arg);
+
+/* All fields but size may be zero. Set size to sizeof(mj_options). */
+typedef struct mj_options {
+    size_t size;
+    size_t memory_limit; /* bytes the Lua state may hold; 0: no limit */
+    /* An error in a task that nobody waits for, with its traceback; text is terminated and
+     * borrowed. NULL: such errors are only counted. */
+    void (*error)(mj_runtime *, const char *text, void *arg);
+    void *error_arg;
+} mj_options;
+
+/* NULL when it fails: then error (of error_size bytes, may be NULL) holds one line that says why. */
+mj_runtime *mj_open(const mj_options *options, char *error, size_t error_size);
+
+/* Compiles and runs a text chunk, to define functions; it may not wait. name is shown in
+ * tracebacks ("@file.lua", "=what"). MJ_OK, MJ_ERROR (mj_error says what), MJ_NOMEM. */
+int mj_load(mj_runtime *, const char *name, const char *text, size_t size);
+
+/* Starts a task: calls the global function with that name. types is one letter an argument: `s`
+ * const char *, `b` const char * and size_t, `n` double, `i` int64_t, `t` int as boolean. done may
+ * be NULL. The task first runs in the next turn. 0: not started, mj_error says why. */
+mj_task mj_call(mj_runtime *, const char *function, mj_done_fn done, void *arg, const char *types,
+                ...);
+/* The task's present wait, and every later one, throws an error of kind cancelled. */
+void mj_cancel(mj_runtime *, mj_task);
+
+/* Runs turns without ever blocking, until nothing is ready or budget_us microseconds have passed;
+ * returns within the budget plus one task step. The number of live tasks, or a negative status. */
+int mj_poll(mj_runtime *, long budget_us);
+/* Runs until no task is left. MJ_OK, or MJ_ERROR when some task failed and nobody waited for it. */
+int mj_run(mj_runtime *);
+
+/* From any thread: fn is called in a turn of the runtime, on its thread. MJ_OK or MJ_NOMEM. */
+int mj_post(mj_runtime *, void (*fn)(mj_runtime *, void *), void *arg);
+
+/* The last failure of mj_load or mj_call, in words; "" if none. Borrowed until the next call. */
+const char *mj_error(mj_runtime *);
+
+/* Ends everything: every pending done is called once with MJ_CANCELLED, connections are closed,
+ * all memory is given back. Not from inside a callback of the runtime. NULL is harmless. */
+void mj_close(mj_runtime *);
+
+/* Results: how many, and each by its place from 0. A string is borrowed; NULL where it is none. */
+int mj_results_count(const mj_results *);
+const char *mj_results_string(const mj_results *, int index, size_t *size);
+/* The number, or fallback where it is none. Booleans are 1 and 0. */
+double mj_results_number(const mj_results *, int index, double fallback);
+/* After MJ_ERROR: the traceback, terminated; "" if there is none. */
+const char *mj_results_traceback(const mj_results *);
+
+#endif

@@ -1,0 +1,26 @@
+/* runtime.h: what the rooms above the loop share: one Lua state, its loop, its tasks. Internal. */
+#ifndef MJ_RUNTIME_H
+#define MJ_RUNTIME_H
+
+#include "loop.h"
+#include "moonjay.h"
+#include "task.h"
+
+#include <lua.h>
+
+struct mj__pool;
+
+struct mj__loop *mj__runtime_loop(struct mj__runtime *);
+/* The main Lua thread: for protected calls from callbacks, never for scripts. */
+lua_State *mj__runtime_lua(struct mj__runtime *);
+/* The resolver, made at first use. NULL: *error says why. */
+struct mj__resolver *mj__runtime_resolver(struct mj__runtime *, struct mj__error *error);
+/* The buffers that connections borrow (buffer.h). */
+struct mj__pool *mj__runtime_pool(struct mj__runtime *);
+
+/* Calls fn(L, arg) under lua_cpcall on the main thread, from a callback of the loop. 0, or -1 when
+ * it threw; the error is then reported to the host's error function, once. Leaves the stack as it
+ * was. */
+int mj__runtime_protect(struct mj__runtime *, lua_CFunction fn, void *arg);
+
+#endif
