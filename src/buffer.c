@@ -1,0 +1,123 @@
+#include "buffer.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CLASSES = 13,           /* 16 KiB, 32 KiB ... 64 MiB */
+    KEPT_BYTES = 16 << 20,  /* at most this much is kept for later */
+    KEPT_BLOCKS = 64
+};
+
+struct free_block {
+    struct free_block *next;
+};
+
+struct mj__pool {
+    struct free_block *free[CLASSES];
+    size_t kept_bytes;
+    size_t kept_blocks;
+};
+
+/* The class whose blocks hold `want` bytes; CLASSES when none does. */
+static unsigned class_of(size_t want, size_t *size) {
+    unsigned index = 0;
+    *size = MJ__BLOCK;
+    while (*size < want && index < CLASSES) {
+        *size *= 2;
+        index++;
+    }
+    if (index == CLASSES) {
+        *size = want;
+    }
+    return index;
+}
+
+struct mj__pool *mj__pool_open(void) {
+    return calloc(1, sizeof(struct mj__pool));
+}
+
+void mj__pool_close(struct mj__pool *pool) {
+    if (pool == NULL) {
+        return;
+    }
+    for (unsigned i = 0; i < CLASSES; i++) {
+        while (pool->free[i] != NULL) {
+            struct free_block *block = pool->free[i];
+            pool->free[i] = block->next;
+            free(block);
+        }
+    }
+    free(pool);
+}
+
+char *mj__pool_take(struct mj__pool *pool, size_t want, size_t *size) {
+    unsigned index = class_of(want, size);
+    if (index < CLASSES && pool->free[index] != NULL) {
+        struct free_block *block = pool->free[index];
+        pool->free[index] = block->next;
+        pool->kept_bytes -= *size;
+        pool->kept_blocks--;
+        return (char *)block;
+    }
+    return malloc(*size);
+}
+
+void mj__pool_give(struct mj__pool *pool, char *block, size_t size) {
+    if (block == NULL) {
+        return;
+    }
+    size_t class_size;
+    unsigned index = class_of(size, &class_size);
+    if (index == CLASSES || pool->kept_bytes + size > KEPT_BYTES ||
+        pool->kept_blocks == KEPT_BLOCKS) {
+        free(block);
+        return;
+    }
+    struct free_block *kept = (struct free_block *)(void *)block;
+    kept->next = pool->free[index];
+    pool->free[index] = kept;
+    pool->kept_bytes += size;
+    pool->kept_blocks++;
+}
+
+int mj__buffer_reserve(struct mj__pool *pool, struct mj__buffer *buffer, size_t room) {
+    size_t length = mj__buffer_length(buffer);
+    if (buffer->size - buffer->tail >= room) {
+        return 0;
+    }
+    if (room > SIZE_MAX / 4 - length) {
+        return -1;
+    }
+    if (length + room <= buffer->size) {
+        memmove(buffer->data, mj__buffer_head(buffer), length);
+        buffer->head = 0;
+        buffer->tail = length;
+        return 0;
+    }
+    size_t size;
+    char *data = mj__pool_take(pool, length + room, &size);
+    if (data == NULL) {
+        return -1;
+    }
+    if (length > 0) {
+        memcpy(data, mj__buffer_head(buffer), length);
+    }
+    mj__pool_give(pool, buffer->data, buffer->size);
+    *buffer = (struct mj__buffer){.data = data, .tail = length, .size = size};
+    return 0;
+}
+
+void mj__buffer_consume(struct mj__buffer *buffer, size_t count) {
+    buffer->head += count;
+    if (buffer->head == buffer->tail) {
+        buffer->head = 0;
+        buffer->tail = 0;
+    }
+}
+
+void mj__buffer_release(struct mj__pool *pool, struct mj__buffer *buffer) {
+    mj__pool_give(pool, buffer->data, buffer->size);
+    *buffer = (struct mj__buffer){0};
+}

@@ -1,0 +1,47 @@
+/* buffer.h: memory that connections borrow, and flat buffers made of it.
+ *
+ * A pool belongs to one runtime. A block goes back when its borrower has nothing in it, so that
+ * an idle connection holds none; large blocks are kept for the next large value, up to a bound,
+ * because fresh pages cost more than the read that fills them. */
+#ifndef MJ_BUFFER_H
+#define MJ_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct mj__pool;
+
+enum { MJ__BLOCK = 16384 }; /* the smallest block, and a connection's receive buffer */
+
+/* NULL: no memory. */
+struct mj__pool *mj__pool_open(void);
+/* Frees the blocks it keeps; those still lent must not be given back afterwards. */
+void mj__pool_close(struct mj__pool *);
+/* Lends a block of at least `want` bytes; *size says how many. NULL: no memory. */
+char *mj__pool_take(struct mj__pool *, size_t want, size_t *size);
+/* `size` as take gave it. NULL is harmless. */
+void mj__pool_give(struct mj__pool *, char *block, size_t size);
+
+/* Bytes from head to tail wait in a block of `size`. All zero is empty. */
+struct mj__buffer {
+    char *data;
+    size_t head, tail, size;
+};
+
+static inline size_t mj__buffer_length(const struct mj__buffer *buffer) {
+    return buffer->tail - buffer->head;
+}
+
+static inline char *mj__buffer_head(const struct mj__buffer *buffer) {
+    return buffer->data + buffer->head;
+}
+
+/* Makes room for `room` bytes behind the tail, moving the bytes to the front or to a larger block
+ * as needed. -1: no memory, nothing changed. */
+int mj__buffer_reserve(struct mj__pool *, struct mj__buffer *, size_t room);
+/* Takes bytes off the front; an empty buffer begins at the front of its block again. */
+void mj__buffer_consume(struct mj__buffer *, size_t count);
+/* Gives the block back, whatever is in it. */
+void mj__buffer_release(struct mj__pool *, struct mj__buffer *);
+
+#endif
