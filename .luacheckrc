@@ -1,0 +1,8 @@
+std = "luajit"
+max_line_length = 96
+
+files["spec"] = { std = "luajit+busted" }
+-- The program itself gives a script its `arg`.
+files["lua/moonjay/cli.lua"] = { globals = { "arg" } }
+-- busted reads its command line from `arg`.
+files["spec/run.lua"] = { globals = { "arg" } }

@@ -1,0 +1,163 @@
+# Every command a person runs.
+#
+#   make             build/moonjay and build/libmoonjay.a
+#   make demo        install what is missing, build, run the demo on a private memcached
+#   make test        install what is missing, build, run every spec; ONLY=spec/url_spec.lua for one
+#   make test-asan   the same under AddressSanitizer and UBSan, built in build/asan
+#   make bench       measure tasks that share one connection
+#   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
+#   make fmt         let clang-format have its way with src and spec/c
+#   make install     program, library, header under PREFIX (/usr/local), below DESTDIR
+#   make deps        install what building and `make test` need (Debian packages)
+#   make deps-ci     ... and what lint needs
+#   make clean
+
+VERSION := 0.1.0
+PREFIX  := /usr/local
+BUILD   := build
+CC      := gcc
+CFLAGS  := -O2 -g
+JOBS    := $(shell nproc)
+
+PACKAGES    := gcc libc6-dev pkg-config luajit libluajit-5.1-dev libevent-dev
+PACKAGES    += memcached lua-busted lua-cjson
+PACKAGES_CI := $(PACKAGES) lua-check cppcheck clang clang-tidy clang-format
+
+LIBRARIES := luajit libevent_core
+WARNINGS  := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
+LANGUAGE   = -std=c11 -D_GNU_SOURCE -DMOONJAY_VERSION='"$(VERSION)"' -Isrc \
+             $(shell pkg-config --cflags $(LIBRARIES))
+LINK       = $(shell pkg-config --libs $(LIBRARIES)) -lpthread
+SANITIZE  := -fsanitize=address,undefined -fno-sanitize-recover=all
+
+SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
+OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_modules.o
+C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
+C_FILES := $(wildcard src/*.c spec/c/*.c)
+MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
+
+# What is made with other make commands is made by as many of them as there are processors.
+SUBMAKE := +@$(MAKE) --no-print-directory -j$(JOBS)
+
+.PHONY: all specs demo test test-asan bench lint fmt install deps deps-ci clean ready
+.DELETE_ON_ERROR:
+
+all: $(BUILD)/moonjay $(BUILD)/libmoonjay.a
+
+# ---- build ---------------------------------------------------------------------------------
+
+$(BUILD)/moonjay: $(BUILD)/main.o $(BUILD)/libmoonjay.a
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LINK)
+
+$(BUILD)/libmoonjay.a: $(OBJECTS)
+	rm -f $@
+	ar rcs $@ $^
+
+$(BUILD)/%.o: src/%.c Makefile | ready
+	$(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/%.o: $(BUILD)/%.c
+	$(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS) -c -o $@ $<
+
+# The Lua library as bytecode with its debug information, one array a module. The folders are
+# prerequisites because their time changes when a module comes or goes.
+module_name = $(subst /,.,$(patsubst %/init,%,$(1:lua/%.lua=%)))
+module_array = luaJIT_BC_$(subst .,_,$(module_name))
+$(BUILD)/lua_modules.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_modules.h | ready
+	@echo "bytecode of lua/moonjay > $@"
+	@set -e; exec > $@; echo '#include "lua_modules.h"'; echo '#include <stddef.h>'; cd lua; \
+	$(foreach m,$(MODULES),luajit -bg -t h -n $(call module_name,$m) $(m:lua/%=%) -;) \
+	echo 'const struct mj__lua_module mj__lua_modules[] = {'; \
+	$(foreach m,$(MODULES),echo '    {"$(call module_name,$m)",' \
+	    '(const char *)$(call module_array,$m), sizeof $(call module_array,$m)},';) \
+	echo '    {NULL, NULL, 0}};'
+
+specs: all $(C_SPECS)
+
+$(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
+	$(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libmoonjay.a \
+	    $(LINK)
+
+-include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d)
+
+# Says in one line what is missing before the compiler says it in a hundred.
+ready:
+	@lacking=; \
+	for tool in $(CC) pkg-config luajit; do \
+	    command -v $$tool >/dev/null || lacking="$$lacking $$tool"; \
+	done; \
+	for library in $(LIBRARIES); do \
+	    pkg-config --exists $$library 2>/dev/null || lacking="$$lacking lib:$$library"; \
+	done; \
+	if [ -n "$$lacking" ]; then \
+	    echo "moonjay cannot be built without:$$lacking ('make deps' installs them)" >&2; \
+	    exit 1; \
+	fi; \
+	mkdir -p $(BUILD)/spec
+
+# ---- run -----------------------------------------------------------------------------------
+
+demo: deps
+	$(SUBMAKE) all
+	$(BUILD)/moonjay run --memcached lua/examples/demo.lua
+
+test: deps
+	$(SUBMAKE) specs
+	$(BUILD)/moonjay spec/run.lua $(ONLY)
+
+test-asan:
+	$(SUBMAKE) test BUILD=build/asan LDFLAGS="$(SANITIZE)" \
+	    CFLAGS="-O1 -g -fno-omit-frame-pointer $(SANITIZE)"
+
+bench:
+	$(SUBMAKE) all
+	$(BUILD)/moonjay run --memcached bench/pipeline.lua
+	$(BUILD)/moonjay run --memcached-args "-R 200" bench/pipeline.lua
+
+# ---- check ---------------------------------------------------------------------------------
+
+lint:
+	$(SUBMAKE) specs BUILD=build/lint CFLAGS="-O2 -g -Werror"
+	clang $(LANGUAGE) $(WARNINGS) -Werror -fsyntax-only $(C_FILES)
+	clang-tidy --quiet --warnings-as-errors='*' $(C_FILES) -- $(LANGUAGE)
+	cppcheck --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr \
+	    --std=c11 -D_GNU_SOURCE -Isrc $(C_FILES)
+	clang-format --dry-run -Werror $(C_FILES) $(wildcard src/*.h)
+	luacheck --quiet lua spec bench
+
+fmt:
+	clang-format -i $(C_FILES) $(wildcard src/*.h)
+
+# ---- install -------------------------------------------------------------------------------
+
+install: all
+	install -D -m 755 $(BUILD)/moonjay $(DESTDIR)$(PREFIX)/bin/moonjay
+	install -D -m 644 $(BUILD)/libmoonjay.a $(DESTDIR)$(PREFIX)/lib/libmoonjay.a
+	install -D -m 644 src/moonjay.h $(DESTDIR)$(PREFIX)/include/moonjay.h
+
+# Asks dpkg first: apt runs only when a package is missing, and fetches lists only when it must.
+deps: WANTED = $(PACKAGES)
+deps-ci: WANTED = $(PACKAGES_CI)
+deps deps-ci:
+	@have=" $$(dpkg-query -W -f='$${db:Status-Status}:$${Package} ' $(WANTED) 2>/dev/null)"; \
+	lacking=; \
+	for package in $(WANTED); do \
+	    case "$$have" in \
+	        *" installed:$$package "*) ;; \
+	        *) lacking="$$lacking $$package" ;; \
+	    esac; \
+	done; \
+	[ -n "$$lacking" ] || exit 0; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	    echo "moonjay needs these Debian packages:$$lacking (as root: apt-get install)" >&2; \
+	    exit 1; \
+	fi; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	install="apt-get install -q -y --no-install-recommends $$lacking"; \
+	$$install </dev/null || { apt-get update -q && $$install </dev/null; } || { \
+	    echo "moonjay needs these Debian packages, and apt-get could not install them:$$lacking" >&2; \
+	    exit 1; \
+	}
+
+clean:
+	rm -rf build
