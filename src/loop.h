@@ -88,8 +88,8 @@ void mj__loop_free_later(struct mj__loop *, struct mj__deferred *);
 /* The runtime's part of a turn: runs the ready tasks, returns true when more are ready already, so
  * that the next turn does not wait. */
 void mj__loop_work(struct mj__loop *, bool (*work)(void *arg), void *arg);
-/* Something became ready for `work` when its part of the turn was over (in a flush, between turns):
- * the next turn does not wait. */
+/* Something became ready for `work` when its part of the turn was over (in a flush, or between
+ * turns): the next turn does not wait. */
 void mj__loop_wake(struct mj__loop *);
 
 /* Watches fd from now on (level-triggered, persistent); nothing is armed yet. -1: no memory. */
@@ -97,8 +97,8 @@ int mj__watch_open(struct mj__loop *, struct mj__watch *, int fd);
 /* Says what to wait for. Cheap when nothing changes. -1: the kernel or memory refused, and nothing
  * is armed any more. */
 int mj__watch_arm(struct mj__watch *, bool readable, bool writable);
-/* Stops watching; the descriptor stays open. No `ready` comes after it, also when it is called from
- * some watch's `ready`; the watch may be freed at once. Harmless on one that is all zero. */
+/* Stops watching; the descriptor stays open. No `ready` comes after it, not even when it is called
+ * from some watch's `ready`; the watch may be freed at once. Harmless on one that is all zero. */
 void mj__watch_close(struct mj__watch *);
 
 /* One turn. With `wait` it sleeps until something happens, unless something is due already.

@@ -16,7 +16,8 @@
 struct mj__stream;
 
 struct mj__stream_ops {
-    /* >0 bytes; 0 the peer closed; -1 with errno (EAGAIN: nothing now). EINTR is retried inside. */
+    /* >0 bytes; 0 the peer closed; -1 with errno (EAGAIN: nothing now). EINTR is retried inside.
+     * Of more than IOV_MAX (1024) parts only the first are read, or written. */
     ssize_t (*readv)(struct mj__stream *, const struct iovec *, int count);
     /* >=0 bytes taken; -1 with errno (EAGAIN: nothing now). Never raises SIGPIPE. */
     ssize_t (*writev)(struct mj__stream *, const struct iovec *, int count);
@@ -29,17 +30,24 @@ struct mj__stream {
     int fd; /* -1: closed */
 };
 
-/* Makes a nonblocking socket for this address with every option of the URL set before connect, and
- * starts to connect. 0: under way or already there (wait until it is writable, then ask
- * mj__stream_connected); -1: *error has kind, phase and text, and no descriptor is left. */
+/* mj__stream_connect: a unix server's queue of new connections is full; try again shortly. */
+enum { MJ__STREAM_BUSY = 1 };
+
+/* Makes a nonblocking socket for this address with every option of the URL set before connect,
+ * and starts to connect. 0: under way or already there (wait until it is writable, then ask
+ * mj__stream_connected). -1: *error has kind, phase and text, and no descriptor is left.
+ * MJ__STREAM_BUSY: likewise, but a later attempt may succeed: to be tried again after about a
+ * millisecond within connect_timeout; *error is what to report when that has passed. */
 int mj__stream_connect(struct mj__stream *, const struct sockaddr *, socklen_t size,
                        const struct mj__options *, struct mj__error *error);
 /* Fills the address of a unix socket; the path was checked to fit when the URL was parsed. */
 socklen_t mj__stream_unix_address(struct sockaddr_storage *, const char *path);
-/* After the socket became writable: 0 it is connected; -1 it failed: *error as above. */
+/* After the socket became writable: 0 it is connected; -1 it failed: *error as above, and the
+ * stream is still to be closed. A connection of a socket with itself counts as refused. */
 int mj__stream_connected(struct mj__stream *, struct mj__error *error);
 
-/* Turns the errno of a failed read, write or connect into an error's kind and words. */
+/* Turns the errno of a failed connect, read or write (`phase` says which) into an error's kind and
+ * words. */
 void mj__stream_error(struct mj__error *error, enum mj__phase phase, int code);
 
 #endif
