@@ -42,7 +42,7 @@ struct mj__loop {
     size_t timers, capacity;
     uint64_t order;
 
-    size_t woken; /* callbacks of the last pass */
+    size_t woken;                              /* callbacks of the last pass */
     struct mj__deferred flushes, batch, frees; /* heads of rings */
     bool (*work)(void *arg);
     void *work_arg;
@@ -141,8 +141,8 @@ static mj__time earliest(const struct mj__loop *loop) {
     return loop->timers > 0 ? loop->heap[0].when : MJ__NEVER;
 }
 
-/* Sets the timerfd for the earliest timer, unless it wakes the loop by then anyway: a wake-up for
- * a timer that was stopped meanwhile is cheaper than a system call for each that moves. */
+/* Sets the timerfd for the earliest timer, unless it wakes the loop by then anyway: a wake-up
+ * for a timer that was stopped meanwhile is cheaper than a system call for each that moves. */
 static int arm(struct mj__loop *loop) {
     mj__time when = earliest(loop);
     if (when >= loop->armed) {
@@ -159,7 +159,8 @@ static int arm(struct mj__loop *loop) {
     return 0;
 }
 
-/* Only notes that time has come: what else the pass found is handed out before any timer fires. */
+/* Only notes that time has come: what else the pass found is handed out before any timer fires.
+ */
 static void time_came(evutil_socket_t fd, short what, void *arg) {
     (void)what;
     struct mj__loop *loop = arg;
@@ -301,8 +302,8 @@ void mj__watch_close(struct mj__watch *watch) {
 
 /* ---- open and close ---- */
 
-/* True when the descriptors are there that event_base_new takes (an epoll and a pipe) and one more
- * for a first connection: without them libevent ends the process. */
+/* True when the descriptors are there that event_base_new takes (an epoll and a pipe) and one
+ * more for a first connection: without them libevent ends the process. */
 static bool descriptors_left(void) {
     int pipe_ends[2] = {-1, -1};
     int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -426,8 +427,8 @@ static int sleep_for_descriptors(struct mj__loop *loop) {
     return pass(loop, 0);
 }
 
-/* The clock is read first: a timer that is due by a later reading may belong to a reply that came
- * after this pass looked, and in time. */
+/* The clock is read first: a timer that is due by a later reading may belong to a reply that
+ * came after this pass looked, and in time. */
 static int look_for_descriptors(struct mj__loop *loop) {
     if (loop->timers > 0) {
         mj__loop_now(loop);

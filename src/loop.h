@@ -1,8 +1,8 @@
 /* loop.h: libevent, time, and the order of things within one turn.
  *
  * A turn is: wait for descriptors and call what they woke; fire due timers; run the runtime's
- * ready tasks (its `work`); flush what was written to; free what was closed. All of a loop is used
- * by one thread. */
+ * ready tasks (its `work`); flush what was written to; free what was closed. All of a loop is
+ * used by one thread. */
 #ifndef MJ_LOOP_H
 #define MJ_LOOP_H
 
@@ -21,16 +21,16 @@ typedef int64_t mj__time; /* monotonic nanoseconds; as a span: nanoseconds */
 
 struct mj__loop;
 
-/* A moment to be called at. Embedded in its owner; all zero is an idle timer. Timers of the same
- * moment fire in the order in which they were set. */
+/* A moment to be called at. Embedded in its owner; all zero is an idle timer. Timers of the
+ * same moment fire in the order in which they were set. */
 struct mj__timer {
     mj__time when;
     size_t slot; /* 1 + its place in the loop's heap; 0: idle */
     void (*fire)(struct mj__timer *);
 };
 
-/* A call that is due at the end of this turn. Embedded in its owner; all zero is idle. One serves
- * either for flushes or for a free, not for both. */
+/* A call that is due at the end of this turn. Embedded in its owner; all zero is idle. One
+ * serves either for flushes or for a free, not for both. */
 struct mj__deferred {
     struct mj__deferred *next, *prev;
     bool queued;
@@ -52,8 +52,9 @@ struct mj__loop_counters {
     uint64_t timer_arms;  /* timerfd_settime */
 };
 
-/* Makes a loop on an event_base of its own (EVENT_BASE_FLAG_NOLOCK). Probes for descriptors before
- * it calls libevent, which would exit the process when there are too few. NULL: *error says why. */
+/* Makes a loop on an event_base of its own (EVENT_BASE_FLAG_NOLOCK). Probes for descriptors
+ * before it calls libevent, which would exit the process when there are too few. NULL: *error
+ * says why. */
 struct mj__loop *mj__loop_open(struct mj__error *error);
 /* Runs the deferred frees that are due and frees the loop. No watch or timer may be active, no
  * flush queued. Not from inside a turn. NULL is harmless. */
@@ -62,31 +63,31 @@ void mj__loop_close(struct mj__loop *);
 struct event_base *mj__loop_base(struct mj__loop *);
 const struct mj__loop_counters *mj__loop_counters(const struct mj__loop *);
 
-/* The time of this turn: read once, at the first call in a turn, and again when the flushes begin.
- * Between turns every call reads it. */
+/* The time of this turn: read once, at the first call in a turn, and again when the flushes
+ * begin. Between turns every call reads it. */
 mj__time mj__loop_now(struct mj__loop *);
 /* The time now: a fresh reading (about 20 ns). */
 mj__time mj__clock(void);
 
-/* Arms or moves a timer; `fire` is called once, with the timer idle again, no sooner than `when`.
- * Timers fire only after everything that had come to the watched descriptors by then was handed
- * out: what arrived with its deadline, or while the process was stopped, was seen first. One that
- * is set for the past by a timer's own `fire` waits for the next turn.
- * 0, or -1 when memory ran out (the timer is then as it was). A timer whose slot is not 0 always
- * moves without failing. */
+/* Arms or moves a timer; `fire` is called once, with the timer idle again, no sooner than
+ * `when`. Timers fire only after everything that had come to the watched descriptors by then
+ * was handed out: what arrived with its deadline, or while the process was stopped, was seen
+ * first. One that is set for the past by a timer's own `fire` waits for the next turn. 0, or -1
+ * when memory ran out (the timer is then as it was). A timer whose slot is not 0 always moves
+ * without failing. */
 int mj__timer_set(struct mj__loop *, struct mj__timer *, mj__time when);
 void mj__timer_stop(struct mj__loop *, struct mj__timer *);
 
-/* Queues a call for the flush at the end of this turn (or of the next, when called from a flush);
- * once, however often it is asked for. Never fails. */
+/* Queues a call for the flush at the end of this turn (or of the next, when called from a
+ * flush); once, however often it is asked for. Never fails. */
 void mj__loop_flush(struct mj__loop *, struct mj__deferred *);
 /* Takes it back; harmless when it is not queued. */
 void mj__loop_flush_cancel(struct mj__loop *, struct mj__deferred *);
 /* Queues a call for the very end of this turn, after all flushes: for frees. Never fails. */
 void mj__loop_free_later(struct mj__loop *, struct mj__deferred *);
 
-/* The runtime's part of a turn: runs the ready tasks, returns true when more are ready already, so
- * that the next turn does not wait. */
+/* The runtime's part of a turn: runs the ready tasks, returns true when more are ready already,
+ * so that the next turn does not wait. */
 void mj__loop_work(struct mj__loop *, bool (*work)(void *arg), void *arg);
 /* Something became ready for `work` when its part of the turn was over (in a flush, or between
  * turns): the next turn does not wait. */
@@ -94,15 +95,17 @@ void mj__loop_wake(struct mj__loop *);
 
 /* Watches fd from now on (level-triggered, persistent); nothing is armed yet. -1: no memory. */
 int mj__watch_open(struct mj__loop *, struct mj__watch *, int fd);
-/* Says what to wait for. Cheap when nothing changes. -1: the kernel or memory refused, and nothing
- * is armed any more. */
+/* Says what to wait for. Cheap when nothing changes. -1: the kernel or memory refused, and
+ * nothing is armed any more. */
 int mj__watch_arm(struct mj__watch *, bool readable, bool writable);
-/* Stops watching; the descriptor stays open. No `ready` comes after it, not even when it is called
- * from some watch's `ready`; the watch may be freed at once. Harmless on one that is all zero. */
+/* Stops watching; the descriptor stays open. No `ready` comes after it, not even when it is
+ * called from some watch's `ready`; the watch may be freed at once. Harmless on one that is all
+ * zero. */
 void mj__watch_close(struct mj__watch *);
 
 /* One turn. With `wait` it sleeps until something happens, unless something is due already.
- * 0, or -1 when libevent failed, or when a turn is under way (a callback must not start one). */
+ * 0, or -1 when libevent failed, or when a turn is under way (a callback must not start one).
+ */
 int mj__loop_turn(struct mj__loop *, bool wait);
 
 #endif

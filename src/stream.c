@@ -24,7 +24,8 @@ static int refused(struct mj__error *error, enum mj__phase phase, int code) {
         break;
     case ENOENT:
     case ENOTDIR:
-        mj__fail(error, MJ__CONNECT_REFUSED, "no server there: the socket's path does not exist");
+        mj__fail(error, MJ__CONNECT_REFUSED,
+                 "no server there: the socket's path does not exist");
         break;
     case ETIMEDOUT:
         mj__fail(error, MJ__CONNECT_TIMEOUT, "no answer to any attempt to connect");
@@ -156,8 +157,8 @@ static int set_keepalive(int fd, mj__time idle, struct mj__error *error) {
         {IPPROTO_TCP, TCP_KEEPCNT, "TCP_KEEPCNT", KEEPALIVE_PROBES},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        if (set_option(fd, options[i].level, options[i].option, options[i].name, options[i].value,
-                       error) != 0) {
+        if (set_option(fd, options[i].level, options[i].option, options[i].name,
+                       options[i].value, error) != 0) {
             return -1;
         }
     }
@@ -166,8 +167,8 @@ static int set_keepalive(int fd, mj__time idle, struct mj__error *error) {
 
 static int set_options(int fd, bool tcp, const struct mj__options *options,
                        struct mj__error *error) {
-    if (options->send_buffer > 0 && set_option(fd, SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF",
-                                               options->send_buffer, error) != 0) {
+    if (options->send_buffer > 0 &&
+        set_option(fd, SOL_SOCKET, SO_SNDBUF, "SO_SNDBUF", options->send_buffer, error) != 0) {
         return -1;
     }
     if (options->receive_buffer > 0 && set_option(fd, SOL_SOCKET, SO_RCVBUF, "SO_RCVBUF",
@@ -193,8 +194,9 @@ socklen_t mj__stream_unix_address(struct sockaddr_storage *storage, const char *
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size + 1);
 }
 
-int mj__stream_connect(struct mj__stream *stream, const struct sockaddr *address, socklen_t size,
-                       const struct mj__options *options, struct mj__error *error) {
+int mj__stream_connect(struct mj__stream *stream, const struct sockaddr *address,
+                       socklen_t size, const struct mj__options *options,
+                       struct mj__error *error) {
     int family = address->sa_family;
     stream->ops = &socket_ops;
     stream->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -225,7 +227,8 @@ int mj__stream_connect(struct mj__stream *stream, const struct sockaddr *address
 static bool connected_to_itself(int fd) {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t here_size = sizeof here, there_size = sizeof there;
-    if (getsockname(fd, (struct sockaddr *)&here, &here_size) != 0 || here.ss_family == AF_UNIX ||
+    if (getsockname(fd, (struct sockaddr *)&here, &here_size) != 0 ||
+        here.ss_family == AF_UNIX ||
         getpeername(fd, (struct sockaddr *)&there, &there_size) != 0) {
         return false;
     }

@@ -1,7 +1,8 @@
 /* stream.h: bytes to and from one peer, whatever carries them.
  *
- * A kind of transport is one small table of functions. tcp and unix sockets share one; a handshake
- * (TLS) is a step between connecting and open. Nonblocking throughout; close-on-exec. */
+ * A kind of transport is one small table of functions. tcp and unix sockets share one; a
+ * handshake (TLS) is a step between connecting and open. Nonblocking throughout; close-on-exec.
+ */
 #ifndef MJ_STREAM_H
 #define MJ_STREAM_H
 
@@ -16,8 +17,8 @@
 struct mj__stream;
 
 struct mj__stream_ops {
-    /* >0 bytes; 0 the peer closed; -1 with errno (EAGAIN: nothing now). EINTR is retried inside.
-     * Of more than IOV_MAX (1024) parts only the first are read, or written. */
+    /* >0 bytes; 0 the peer closed; -1 with errno (EAGAIN: nothing now). EINTR is retried
+     * inside. Of more than IOV_MAX (1024) parts only the first are read, or written. */
     ssize_t (*readv)(struct mj__stream *, const struct iovec *, int count);
     /* >=0 bytes taken; -1 with errno (EAGAIN: nothing now). Never raises SIGPIPE. */
     ssize_t (*writev)(struct mj__stream *, const struct iovec *, int count);
@@ -46,8 +47,8 @@ socklen_t mj__stream_unix_address(struct sockaddr_storage *, const char *path);
  * stream is still to be closed. A connection of a socket with itself counts as refused. */
 int mj__stream_connected(struct mj__stream *, struct mj__error *error);
 
-/* Turns the errno of a failed connect, read or write (`phase` says which) into an error's kind and
- * words. */
+/* Turns the errno of a failed connect, read or write (`phase` says which) into an error's kind
+ * and words. */
 void mj__stream_error(struct mj__error *error, enum mj__phase phase, int code);
 
 #endif
