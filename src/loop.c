@@ -159,8 +159,7 @@ static int arm(struct mj__loop *loop) {
     return 0;
 }
 
-/* Only notes that time has come: what else the pass found is handed out before any timer fires.
- */
+/* Only notes that time has come: what the pass found is handed out before any timer fires. */
 static void time_came(evutil_socket_t fd, short what, void *arg) {
     (void)what;
     struct mj__loop *loop = arg;

@@ -104,8 +104,7 @@ int mj__watch_arm(struct mj__watch *, bool readable, bool writable);
 void mj__watch_close(struct mj__watch *);
 
 /* One turn. With `wait` it sleeps until something happens, unless something is due already.
- * 0, or -1 when libevent failed, or when a turn is under way (a callback must not start one).
- */
+ * 0, or -1 when libevent failed, or inside a turn (a callback must not start another). */
 int mj__loop_turn(struct mj__loop *, bool wait);
 
 #endif

@@ -1,8 +1,7 @@
 /* stream.h: bytes to and from one peer, whatever carries them.
  *
  * A kind of transport is one small table of functions. tcp and unix sockets share one; a
- * handshake (TLS) is a step between connecting and open. Nonblocking throughout; close-on-exec.
- */
+ * handshake (TLS) is a step between connecting and open. All are nonblocking, close-on-exec. */
 #ifndef MJ_STREAM_H
 #define MJ_STREAM_H
 
