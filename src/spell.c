@@ -4,8 +4,8 @@
 #include <string.h>
 
 enum {
-    WORD_MAX = 64,    /* longer words are nobody's slip */
-    SLIPS_MAX = 3,    /* more edits than these make another word */
+    WORD_MAX = 64,     /* longer words are nobody's slip */
+    SLIPS_MAX = 3,     /* more edits than these make another word */
     WHOLE_PART_MIN = 4 /* shorter words are part of too much */
 };
 

@@ -9,7 +9,11 @@
 #include <strings.h>
 #include <sys/un.h>
 
-enum { URL_MAX = 65536, SERVERS_MAX = 1024, UNIX_PATH_MAX = sizeof((struct sockaddr_un *)0)->sun_path };
+enum {
+    URL_MAX = 65536,
+    SERVERS_MAX = 1024,
+    UNIX_PATH_MAX = sizeof((struct sockaddr_un){0}.sun_path) - 1
+};
 
 /* A URL, taken apart and half read. */
 struct reader {
@@ -20,7 +24,7 @@ struct reader {
     struct mj__endpoint model; /* what all its servers share; owns its strings */
 };
 
-/* ---- taking apart -------------------------------------------------------------------------- */
+/* ---- taking apart ----------------------------------------------------------------------- */
 
 static int check_bytes(const struct mj__source *source, struct mj__part text) {
     if (text.size > URL_MAX) {
@@ -44,8 +48,8 @@ static int check_bytes(const struct mj__source *source, struct mj__part text) {
     return 0;
 }
 
-/* The stretch from the first colon to the last @ may be a password, also where a raw / ? # or @ in
- * it made it look like something else. */
+/* The stretch from the first colon to the last @ may be a password, also where a raw / ? # or @
+ * in it made it look like something else. */
 static struct mj__part find_secret(struct mj__part rest) {
     const char *at = rest.size > 0 ? memrchr(rest.at, '@', rest.size) : NULL;
     const char *colon = at ? memchr(rest.at, ':', (size_t)(at - rest.at)) : NULL;
@@ -53,35 +57,37 @@ static struct mj__part find_secret(struct mj__part rest) {
                  : (struct mj__part){NULL, 0};
 }
 
-/* What follows "://"; all of the text where that is missing, and then *found is false. */
-static struct mj__part after_scheme(struct mj__part text, bool *found) {
-    const char *mark = text.size > 0 ? memmem(text.at, text.size, "://", 3) : NULL;
-    *found = mark != NULL;
-    size_t skip = mark ? (size_t)(mark - text.at) + 3 : 0;
-    return (struct mj__part){text.at + skip, text.size - skip};
+/* Splits "scheme://rest". False: there is no such beginning, and *rest is all of the text. */
+static bool split_scheme(struct mj__part text, struct mj__part *scheme, struct mj__part *rest) {
+    static const char mark[] = "://";
+    size_t size = 0;
+    while (size < text.size && !strchr(":/?#@", text.at[size])) {
+        size++;
+    }
+    *scheme = (struct mj__part){text.at, size};
+    bool found =
+        text.size - size >= strlen(mark) && memcmp(text.at + size, mark, strlen(mark)) == 0;
+    size_t skip = found ? size + strlen(mark) : 0;
+    *rest = (struct mj__part){text.at + skip, text.size - skip};
+    return found;
 }
 
 static int take_apart(struct reader *reader, struct mj__part text) {
     struct mj__source *source = &reader->source;
     char shown[MJ__SHOWN];
-    bool found;
-    struct mj__part rest = after_scheme(text, &found);
-    struct mj__part fragment, authority;
+    struct mj__part rest, fragment, authority;
+    bool found = split_scheme(text, &reader->scheme, &rest);
     source->secret = find_secret(rest);
     if (check_bytes(source, text) != 0) {
         return -1;
     }
     if (!found) {
-        struct mj__part head = {text.at, 0};
-        while (head.size < text.size && !strchr(":/?#@", text.at[head.size])) {
-            head.size++;
-        }
-        return mj__fail(source->error, MJ__BAD_URL,
-                        "%s: a URL begins with memcache://, memcache+unix://, memcache+tls:// or "
-                        "memcache+udp://",
-                        mj__part_show(source, head, shown));
+        return mj__fail(
+            source->error, MJ__BAD_URL,
+            "%s: a URL begins with memcache://, memcache+unix://, memcache+tls:// or "
+            "memcache+udp://",
+            mj__part_show(source, reader->scheme, shown));
     }
-    reader->scheme = (struct mj__part){text.at, (size_t)(rest.at - text.at) - 3};
     if (mj__part_split(rest, '#', &rest, &fragment)) {
         fragment = (struct mj__part){fragment.at - 1, fragment.size + 1};
         return mj__fail(source->error, MJ__BAD_URL,
@@ -99,7 +105,7 @@ static int take_apart(struct reader *reader, struct mj__part text) {
     return 0;
 }
 
-/* ---- scheme -------------------------------------------------------------------------------- */
+/* ---- scheme ----------------------------------------------------------------------------- */
 
 struct scheme {
     const char *name;
@@ -140,7 +146,7 @@ static int read_scheme(struct reader *reader) {
                     meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 }
 
-/* ---- login --------------------------------------------------------------------------------- */
+/* ---- login ------------------------------------------------------------------------------ */
 
 /* No message here shows any of it. */
 static int read_login(struct reader *reader) {
@@ -151,16 +157,16 @@ static int read_login(struct reader *reader) {
         return 0;
     }
     if (reader->hosts.size > 0 && memchr(reader->hosts.at, '@', reader->hosts.size)) {
-        return mj__fail(source->error, MJ__BAD_URL,
-                        "more than one @: one login stands before all hosts, and an @ inside user "
-                        "or password is written %%40");
+        return mj__fail(
+            source->error, MJ__BAD_URL,
+            "more than one @: one login stands before all hosts, and an @ inside user "
+            "or password is written %%40");
     }
     if (!mj__part_split(reader->login, ':', &user, &password) || user.size == 0 ||
         password.size == 0) {
         return mj__fail(source->error, MJ__BAD_URL,
                         "a login is user:password@, with neither of them empty");
     }
-    source->secret = reader->login;
     model->user = mj__part_decode(source, user, "the user");
     model->password = model->user ? mj__part_decode(source, password, "the password") : NULL;
     if (!model->password) {
@@ -171,13 +177,13 @@ static int read_login(struct reader *reader) {
                         "the user holds a blank, which memcached would take for the end of it");
     }
     if (model->transport == MJ__UDP) {
-        return mj__fail(source->error, MJ__BAD_URL, "a login is not accepted with memcache+udp: "
-                                                    "UDP has none");
+        return mj__fail(source->error, MJ__BAD_URL,
+                        "a login is not accepted with memcache+udp: UDP has none");
     }
     return 0;
 }
 
-/* ---- unix sockets -------------------------------------------------------------------------- */
+/* ---- unix sockets ----------------------------------------------------------------------- */
 
 static int check_unix(const struct reader *reader) {
     const struct mj__source *source = &reader->source;
@@ -194,9 +200,10 @@ static int check_unix(const struct reader *reader) {
                         "memcache:///path");
     }
     if (!reader->unix_scheme && reader->has_login) {
-        return mj__fail(source->error, MJ__BAD_URL,
-                        "a host is missing after the login; for a unix socket with a login write "
-                        "memcache+unix://user:password@/path");
+        return mj__fail(
+            source->error, MJ__BAD_URL,
+            "a host is missing after the login; for a unix socket with a login write "
+            "memcache+unix://user:password@/path");
     }
     return 0;
 }
@@ -219,15 +226,16 @@ static int read_unix(struct reader *reader) {
                         "the path %s does not name a unix socket: memcache:///path/to.sock",
                         mj__part_show(source, reader->path, shown));
     }
-    if (size >= UNIX_PATH_MAX) {
-        return mj__fail(source->error, MJ__BAD_URL,
-                        "the path %s of a unix socket is %zu bytes long: at most %d are accepted",
-                        mj__part_show(source, reader->path, shown), size, UNIX_PATH_MAX - 1);
+    if (size > UNIX_PATH_MAX) {
+        return mj__fail(
+            source->error, MJ__BAD_URL,
+            "the path %s of a unix socket is %zu bytes long: at most %d are accepted",
+            mj__part_show(source, reader->path, shown), size, UNIX_PATH_MAX);
     }
     return 0;
 }
 
-/* ---- servers ------------------------------------------------------------------------------- */
+/* ---- servers ---------------------------------------------------------------------------- */
 
 static const char *scheme_name(const struct mj__endpoint *endpoint) {
     for (size_t i = 0; i < SCHEMES; i++) {
@@ -240,36 +248,39 @@ static const char *scheme_name(const struct mj__endpoint *endpoint) {
 }
 
 /* Writes text with what a URL would not hold as it is in percent codes; out has room for three
- * times its size and a NUL. Returns its end. */
-static char *write_encoded(char *out, const char *text) {
+ * times its size and a NUL. */
+static void write_encoded(char *out, const char *text) {
+    static const char hex[] = "0123456789ABCDEF";
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "-._~/:";
     for (; *text != '\0'; text++) {
         if (strchr(plain, *text)) {
             *out++ = *text;
         } else {
-            out += sprintf(out, "%%%02X", (unsigned)(unsigned char)*text);
+            *out++ = '%';
+            *out++ = hex[(unsigned char)*text >> 4];
+            *out++ = hex[(unsigned char)*text & 15];
         }
     }
     *out = '\0';
-    return out;
 }
 
 /* "memcache://host:port", "memcache://[::1]:port" or "memcache:///path". NULL: no memory. */
 static char *make_name(const struct mj__endpoint *endpoint) {
-    enum { EXTRA = sizeof "memcache+unix://[]:65535" };
     const char *place = endpoint->host ? endpoint->host : endpoint->path;
-    char *name = malloc(3 * strlen(place) + EXTRA);
-    if (!name) {
+    bool bracketed = endpoint->host && strchr(place, ':');
+    char *name = NULL;
+    char *encoded = malloc(3 * strlen(place) + 1);
+    if (!encoded) {
         return NULL;
     }
-    bool bracketed = endpoint->host && strchr(place, ':');
-    char *end = name + sprintf(name, "%s://%s", scheme_name(endpoint), bracketed ? "[" : "");
-    end = write_encoded(end, place);
-    if (endpoint->host) {
-        sprintf(end, "%s:%u", bracketed ? "]" : "", (unsigned)endpoint->port);
-    }
-    return name;
+    write_encoded(encoded, place);
+    int written = endpoint->host ? asprintf(&name, "%s://%s%s%s:%u", scheme_name(endpoint),
+                                            bracketed ? "[" : "", encoded, bracketed ? "]" : "",
+                                            (unsigned)endpoint->port)
+                                 : asprintf(&name, "%s://%s", scheme_name(endpoint), encoded);
+    free(encoded);
+    return written < 0 ? NULL : name;
 }
 
 static bool same_server(const struct mj__endpoint *a, const struct mj__endpoint *b) {
@@ -334,7 +345,7 @@ static int add_hosts(struct reader *reader, struct mj__url *url) {
     return 0;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- the whole -------------------------------------------------------------------------- */
 
 static int read_url(struct reader *reader, struct mj__part text, struct mj__url *url) {
     if (take_apart(reader, text) != 0 || read_scheme(reader) != 0 || read_login(reader) != 0 ||
@@ -377,7 +388,7 @@ void mj__url_free(struct mj__url *url) {
     *url = (struct mj__url){0, NULL};
 }
 
-/* ---- endpoints ----------------------------------------------------------------------------- */
+/* ---- endpoints -------------------------------------------------------------------------- */
 
 /* A copy of a string that may be NULL. False: no memory. */
 static bool copy_text(char **to, const char *from) {
@@ -388,9 +399,10 @@ static bool copy_text(char **to, const char *from) {
 int mj__endpoint_copy(struct mj__endpoint *to, const struct mj__endpoint *from) {
     *to = (struct mj__endpoint){
         .transport = from->transport, .tls = from->tls, .port = from->port};
-    if (mj__options_copy(&to->options, &from->options) != 0 || !copy_text(&to->host, from->host) ||
-        !copy_text(&to->path, from->path) || !copy_text(&to->user, from->user) ||
-        !copy_text(&to->password, from->password) || !copy_text(&to->name, from->name)) {
+    if (mj__options_copy(&to->options, &from->options) != 0 ||
+        !copy_text(&to->host, from->host) || !copy_text(&to->path, from->path) ||
+        !copy_text(&to->user, from->user) || !copy_text(&to->password, from->password) ||
+        !copy_text(&to->name, from->name)) {
         mj__endpoint_free(to);
         return -1;
     }

@@ -2,36 +2,37 @@
 
 #include <arpa/inet.h>
 #include <net/if.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 enum { DEFAULT_PORT = 11211, LABEL_MAX = 63 };
 
-/* ---- names and IPv4 ------------------------------------------------------------------------ */
+/* ---- names and IPv4 --------------------------------------------------------------------- */
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
 static bool is_name_byte(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' || c == '_';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '-' ||
+           c == '_';
 }
 
-/* Labels of 1 to 63 letters, digits, hyphens and underscores; one dot may end the name. */
-static bool is_name(const char *name, size_t size) {
+bool mj__host_is_name(struct mj__part part) {
     size_t label = 0;
-    for (size_t i = 0; i < size; i++) {
-        if (name[i] == '.') {
+    for (size_t i = 0; i < part.size; i++) {
+        if (part.at[i] == '.') {
             if (label == 0) {
                 return false;
             }
             label = 0;
-        } else if (!is_name_byte(name[i]) || ++label > LABEL_MAX) {
+        } else if (!is_name_byte(part.at[i]) || ++label > LABEL_MAX) {
             return false;
         }
     }
-    return size > 0;
+    return part.size > 0 && part.size <= MJ__HOST_MAX;
 }
 
 /* Whether every label is a number: the C library takes 127.1, 0x7f000001 and 010.0.0.1 for IPv4
@@ -57,25 +58,27 @@ static int read_name(const struct mj__source *source, struct mj__part part, char
                         "a host is missing: memcache://host[:port], or memcache:///path for a "
                         "unix socket");
     }
-    if (part.size > MJ__HOST_MAX || !is_name(part.at, part.size)) {
-        return mj__fail(source->error, MJ__BAD_URL,
-                        "the host %s is not a name (letters, digits, - _ .), an IPv4 address or "
-                        "an [IPv6] address",
-                        mj__part_show(source, part, shown));
+    if (!mj__host_is_name(part)) {
+        return mj__fail(
+            source->error, MJ__BAD_URL,
+            "the host %s is not a name (letters, digits, - _ .), an IPv4 address or "
+            "an [IPv6] address",
+            mj__part_show(source, part, shown));
     }
     memcpy(name, part.at, part.size);
     name[part.size] = '\0';
     if (looks_like_ipv4(name) && inet_pton(AF_INET, name, &address) != 1) {
-        return mj__fail(source->error, MJ__BAD_URL,
-                        "the host %s is not an IPv4 address: four numbers from 0 to 255, without "
-                        "leading zeros",
-                        mj__part_show(source, part, shown));
+        return mj__fail(
+            source->error, MJ__BAD_URL,
+            "the host %s is not an IPv4 address: four numbers from 0 to 255, without "
+            "leading zeros",
+            mj__part_show(source, part, shown));
     }
     *host = strdup(name);
     return *host ? 0 : mj__source_no_memory(source);
 }
 
-/* ---- IPv6 ---------------------------------------------------------------------------------- */
+/* ---- IPv6 ------------------------------------------------------------------------------- */
 
 static int refuse_ipv6(const struct mj__source *source, struct mj__part part) {
     char shown[MJ__SHOWN];
@@ -135,13 +138,14 @@ static int read_ipv6(const struct mj__source *source, struct mj__part part, char
     return *host ? 0 : mj__source_no_memory(source);
 }
 
-/* ---- host and port ------------------------------------------------------------------------- */
+/* ---- host and port ---------------------------------------------------------------------- */
 
 static int read_port(const struct mj__source *source, struct mj__part part, uint16_t *port) {
     char shown[MJ__SHOWN];
     uint64_t number = DEFAULT_PORT;
     if (part.size > 0 && (!mj__part_number(part, UINT16_MAX, &number) || number == 0)) {
-        return mj__fail(source->error, MJ__BAD_URL, "the port %s is not a number from 1 to 65535",
+        return mj__fail(source->error, MJ__BAD_URL,
+                        "the port %s is not a number from 1 to 65535",
                         mj__part_show(source, part, shown));
     }
     *port = (uint16_t)number;
@@ -188,24 +192,21 @@ int mj__host_read(const struct mj__source *source, struct mj__part part, char **
     return bracketed ? read_ipv6(source, name, host) : read_name(source, name, host);
 }
 
-/* Splits "fe80::1%eth0". False: not an IPv6 address. */
-static bool parse_ipv6(const char *host, struct in6_addr *address, const char **zone) {
+/* Splits "fe80::1%eth0", which was checked when it was read. */
+static const char *parse_ipv6(const char *host, struct in6_addr *address) {
     char text[INET6_ADDRSTRLEN];
     size_t size = strcspn(host, "%");
-    *zone = host + size;
-    if (size >= sizeof text) {
-        return false;
-    }
-    memcpy(text, host, size);
-    text[size] = '\0';
-    return inet_pton(AF_INET6, text, address) == 1;
+    snprintf(text, sizeof text, "%.*s", (int)size, host);
+    inet_pton(AF_INET6, text, address);
+    return host + size;
 }
 
 bool mj__host_same(const char *a, const char *b) {
-    struct in6_addr a_address, b_address;
-    const char *a_zone, *b_zone;
-    if (parse_ipv6(a, &a_address, &a_zone) && parse_ipv6(b, &b_address, &b_zone)) {
-        return memcmp(&a_address, &b_address, sizeof a_address) == 0 && strcmp(a_zone, b_zone) == 0;
+    if (!strchr(a, ':') || !strchr(b, ':')) {
+        return strcasecmp(a, b) == 0;
     }
-    return strcasecmp(a, b) == 0;
+    struct in6_addr a_address = {0}, b_address = {0};
+    const char *a_zone = parse_ipv6(a, &a_address);
+    const char *b_zone = parse_ipv6(b, &b_address);
+    return memcmp(&a_address, &b_address, sizeof a_address) == 0 && strcmp(a_zone, b_zone) == 0;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table ----------------------------------------------------------------------------- */
+/* ---- the table -------------------------------------------------------------------------- */
 
 enum { MIB = 1024 * 1024, GIB = 1024 * 1024 * 1024 };
 
@@ -23,13 +23,15 @@ static const char any_span[] = "a number with us, ms, s or m after it (bare: sec
 
 #define OPTION(field, kind, tls) #field, kind, offsetof(struct mj__options, field), tls
 #define FLAG(field, value) \
-    {OPTION(field, MJ__FLAG, false), value, 0, 1, "true or false", flag_words}
+    { OPTION(field, MJ__FLAG, false), value, 0, 1, "true or false", flag_words }
 #define COUNT(field, value, max) \
-    {OPTION(field, MJ__COUNT, false), value, 1, max, "a whole number from 1 to " #max, NULL}
-#define SIZE(field, value) {OPTION(field, MJ__SIZE, false), value, 1, GIB, any_size, NULL}
+    { OPTION(field, MJ__COUNT, false), value, 1, max, "a whole number from 1 to " #max, NULL }
+#define SIZE(field, value) \
+    { OPTION(field, MJ__SIZE, false), value, 1, GIB, any_size, NULL }
 #define SPAN(field, value) \
-    {OPTION(field, MJ__SPAN, false), value, SPAN_MIN, SPAN_MAX, any_span, NULL}
-#define TLS_TEXT(field, accepted) {OPTION(field, MJ__TEXT, true), 0, 0, 0, accepted, NULL}
+    { OPTION(field, MJ__SPAN, false), value, SPAN_MIN, SPAN_MAX, any_span, NULL }
+#define TLS_TEXT(field, accepted) \
+    { OPTION(field, MJ__TEXT, true), 0, 0, 0, accepted, NULL }
 
 const struct mj__option mj__options_table[] = {
     FLAG(tcp_nodelay, true),
@@ -54,8 +56,12 @@ const struct mj__option mj__options_table[] = {
     TLS_TEXT(ca_path, "the path of a file or folder"),
     TLS_TEXT(cert_path, "the path of a file"),
     TLS_TEXT(key_path, "the path of a file"),
-    TLS_TEXT(server_name, "the name of a host"),
+    {OPTION(server_name, MJ__NAME, true), 0, 0, 0, "the name of a host", NULL},
 };
+
+_Static_assert(sizeof(enum mj__protocol) == sizeof(unsigned) &&
+                   sizeof(enum mj__verify_mode) == sizeof(unsigned),
+               "a word is stored as unsigned");
 
 enum { OPTIONS = sizeof mj__options_table / sizeof mj__options_table[0] };
 
@@ -82,18 +88,22 @@ static void set_number(struct mj__options *options, const struct mj__option *opt
         *(mj__time *)field = (mj__time)value;
         break;
     case MJ__TEXT:
+    case MJ__NAME:
         break;
     }
+}
+
+static bool is_text(const struct mj__option *option) {
+    return option->kind == MJ__TEXT || option->kind == MJ__NAME;
 }
 
 static char **text_field(struct mj__options *options, const struct mj__option *option) {
     return (char **)(void *)((char *)options + option->offset);
 }
 
-/* ---- values -------------------------------------------------------------------------------- */
+/* ---- values ----------------------------------------------------------------------------- */
 
-/* Splits a value that begins with digits, perhaps with a point and more digits, into these and the
- * unit that follows. */
+/* Splits a value into the digits and points that it begins with, and the unit that follows. */
 static void split_unit(struct mj__part text, struct mj__part *number, struct mj__part *unit) {
     size_t size = 0;
     while (size < text.size && strchr("0123456789.", text.at[size])) {
@@ -132,11 +142,8 @@ static bool read_size(struct mj__part text, uint64_t max, uint64_t *size) {
 
 /* Exact, in nanoseconds; what is finer is cut. */
 static bool read_span(struct mj__part text, uint64_t max, uint64_t *span) {
-    static const struct unit units[] = {{"", 1000000000},
-                                        {"s", 1000000000},
-                                        {"ms", 1000000},
-                                        {"us", 1000},
-                                        {"m", 60000000000}};
+    static const struct unit units[] = {
+        {"", 1000000000}, {"s", 1000000000}, {"ms", 1000000}, {"us", 1000}, {"m", 60000000000}};
     struct mj__part number, name, whole, fraction;
     split_unit(text, &number, &name);
     uint64_t worth = unit_worth(units, sizeof units / sizeof units[0], name);
@@ -167,7 +174,8 @@ static bool read_word(struct mj__part text, const char *const *words, uint64_t *
 }
 
 /* False: not what the option accepts. */
-static bool read_number(const struct mj__option *option, struct mj__part text, uint64_t *number) {
+static bool read_number(const struct mj__option *option, struct mj__part text,
+                        uint64_t *number) {
     bool good = false;
     switch (option->kind) {
     case MJ__FLAG:
@@ -191,6 +199,7 @@ static bool read_number(const struct mj__option *option, struct mj__part text, u
         good = read_span(text, option->max, number);
         break;
     case MJ__TEXT:
+    case MJ__NAME:
         break;
     }
     return good && *number >= option->min && *number <= option->max;
@@ -216,12 +225,14 @@ static int read_value(const struct mj__source *source, const struct mj__option *
     if (!text) {
         return -1;
     }
-    if (option->kind == MJ__TEXT && text[0] != '\0') {
+    struct mj__part part = {text, strlen(text)};
+    if (is_text(option) && part.size > 0 &&
+        (option->kind == MJ__TEXT || mj__host_is_name(part))) {
         *text_field(options, option) = text;
         return 0;
     }
     int result = 0;
-    if (read_number(option, (struct mj__part){text, strlen(text)}, &number)) {
+    if (!is_text(option) && read_number(option, part, &number)) {
         set_number(options, option, number);
     } else {
         result = refuse_value(source, option, raw, text);
@@ -230,7 +241,7 @@ static int read_value(const struct mj__source *source, const struct mj__option *
     return result;
 }
 
-/* ---- names --------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------ */
 
 /* Names the one that was meant or, failing that, all that this URL could have. */
 static int refuse_name(const struct mj__source *source, struct mj__part raw, const char *name,
@@ -243,14 +254,15 @@ static int refuse_name(const struct mj__source *source, struct mj__part raw, con
         const struct mj__option *option = &mj__options_table[i];
         names[i] = option->name;
         if ((tls || !option->tls) && length < sizeof known) {
-            length += (size_t)snprintf(known + length, sizeof known - length, " %s", option->name);
+            length +=
+                (size_t)snprintf(known + length, sizeof known - length, " %s", option->name);
         }
     }
     mj__part_show(source, raw, shown);
     const char *meant = mj__nearest(name, strlen(name), names, OPTIONS);
     if (meant) {
-        return mj__fail(source->error, MJ__BAD_URL, "unknown option %s; did you mean %s?", shown,
-                        meant);
+        return mj__fail(source->error, MJ__BAD_URL, "unknown option %s; did you mean %s?",
+                        shown, meant);
     }
     return mj__fail(source->error, MJ__BAD_URL, "unknown option %s; there are%s", shown, known);
 }
@@ -279,7 +291,7 @@ static int find_option(const struct mj__source *source, struct mj__part raw, boo
     return found;
 }
 
-/* ---- the query ----------------------------------------------------------------------------- */
+/* ---- the query -------------------------------------------------------------------------- */
 
 static void set_defaults(struct mj__options *options) {
     memset(options, 0, sizeof *options);
@@ -293,8 +305,9 @@ static int read_pair(const struct mj__source *source, struct mj__part pair, bool
     char shown[MJ__SHOWN];
     struct mj__part name, value;
     if (pair.size == 0) {
-        return mj__fail(source->error, MJ__BAD_URL,
-                        "an option is missing: after ? come name=value pairs with & between them");
+        return mj__fail(
+            source->error, MJ__BAD_URL,
+            "an option is missing: after ? come name=value pairs with & between them");
     }
     bool paired = mj__part_split(pair, '=', &name, &value);
     int index = find_option(source, name, tls);
@@ -330,14 +343,14 @@ int mj__options_read(const struct mj__source *source, struct mj__part query, boo
     return 0;
 }
 
-/* ---- copies -------------------------------------------------------------------------------- */
+/* ---- copies ----------------------------------------------------------------------------- */
 
 int mj__options_copy(struct mj__options *to, const struct mj__options *from) {
     int result = 0;
     *to = *from;
     for (size_t i = 0; i < OPTIONS; i++) {
         const struct mj__option *option = &mj__options_table[i];
-        if (option->kind == MJ__TEXT && *text_field(to, option)) {
+        if (is_text(option) && *text_field(to, option)) {
             char *copy = result == 0 ? strdup(*text_field(to, option)) : NULL;
             result = copy ? result : -1;
             *text_field(to, option) = copy;
@@ -351,7 +364,7 @@ int mj__options_copy(struct mj__options *to, const struct mj__options *from) {
 
 void mj__options_free(struct mj__options *options) {
     for (size_t i = 0; i < OPTIONS; i++) {
-        if (mj__options_table[i].kind == MJ__TEXT) {
+        if (is_text(&mj__options_table[i])) {
             free(*text_field(options, &mj__options_table[i]));
             *text_field(options, &mj__options_table[i]) = NULL;
         }

@@ -9,9 +9,7 @@ const char *mj__part_show(const struct mj__source *source, struct mj__part part,
     const struct mj__part *secret = &source->secret;
     if (secret->size > 0 && part.at < secret->at + secret->size &&
         part.at + part.size > secret->at) {
-        snprintf(out, MJ__SHOWN, "(not shown: it may be a password, where @ is written %%40, "
-                                 "/ %%2F, ? %%3F and # %%23)");
-        return out;
+        return strcpy(out, "(not shown; a password holds no raw @ / ? #)");
     }
     char text[64];
     snprintf(out, MJ__SHOWN, "\"%s\"", mj__printable(text, sizeof text, part.at, part.size));
@@ -73,8 +71,8 @@ char *mj__part_decode(const struct mj__source *source, struct mj__part part, con
         int byte = next_byte(part, &i);
         if (byte < 0) {
             mj__fail(source->error, MJ__BAD_URL,
-                     "%s %s holds a %% without two hex digits; a %% itself is written %%25", what,
-                     mj__part_show(source, part, shown));
+                     "%s %s holds a %% without two hex digits; a %% itself is written %%25",
+                     what, mj__part_show(source, part, shown));
             free(text);
             return NULL;
         }
