@@ -9,8 +9,8 @@ local M = {}
 
 M.FILE = "spec/data/cases.jsonl"
 
--- An integer of more than 15 digits loses digits as a double: it is quoted, so that it comes out
--- as a string. Only what stands outside of strings is looked at.
+-- An integer of more than 15 digits loses digits as a double: it is quoted, so that it comes
+-- out as a string. Only what stands outside of strings is looked at.
 local function quote_long_integers(text)
   return (text:gsub("([%[:,]%s*)(%-?%d+)(%s*[,}%]])", function(before, digits, after)
     if #digits < 16 then return nil end

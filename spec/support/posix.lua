@@ -32,7 +32,8 @@ if not pcall(ffi.typeof, "struct spec_pollfd") then
     char *mkdtemp(char *);
     extern char **environ;
 
-    int posix_spawnp(int *, const char *, const void *, const void *, char *const *, char *const *);
+    int posix_spawnp(int *, const char *, const void *, const void *, char *const *,
+                     char *const *);
     int posix_spawn_file_actions_init(void *);
     int posix_spawn_file_actions_destroy(void *);
     int posix_spawn_file_actions_adddup2(void *, int, int);
@@ -133,7 +134,8 @@ end
 -- Bytes taken, or nil, reason, errno.
 function M.send(fd, data, from)
   local pointer = ffi.cast("const char *", data)
-  local count = tonumber(C.send(fd, pointer + from, math.min(CHUNK, #data - from), MSG_NOSIGNAL))
+  local size = math.min(CHUNK, #data - from)
+  local count = tonumber(C.send(fd, pointer + from, size, MSG_NOSIGNAL))
   if count >= 0 then return count end
   return failed("send")
 end
@@ -186,7 +188,7 @@ function M.getsockopt(fd, level, name)
   return value[0]
 end
 
--- Listens on loopback (port 0: any free one). options: host, port, backlog, rcvbuf, unix (a path).
+-- Listens on loopback. options: host, port (0: any free one), backlog, rcvbuf, or unix (a path).
 -- The descriptor and the port, or nil, reason.
 function M.listen(options)
   local unix = options.unix
@@ -194,7 +196,8 @@ function M.listen(options)
   local address = unix and unix_address(unix) or tcp_address(options.port or 0, options.host)
   if not unix then set_int(fd, M.SOL_SOCKET, M.SO_REUSEADDR, 1) end
   if options.rcvbuf then set_int(fd, M.SOL_SOCKET, M.SO_RCVBUF, options.rcvbuf) end
-  if C.bind(fd, address, ffi.sizeof(address)) ~= 0 or C.listen(fd, options.backlog or 16) ~= 0 then
+  if C.bind(fd, address, ffi.sizeof(address)) ~= 0
+    or C.listen(fd, options.backlog or 16) ~= 0 then
     local _, reason = failed(unix or "listen")
     C.close(fd)
     return nil, reason
@@ -244,8 +247,8 @@ M.getpid = function() return C.getpid() end
 M.is_root = function() return C.geteuid() == 0 end
 M.kill = function(pid, signal) return C.kill(pid, signal) == 0 end
 
--- Starts argv (found on PATH). files: { [0] = fd or path, [1] = fd, [2] = fd }; what is not given
--- is shared with us, every other descriptor is closed. The pid, or nil, reason.
+-- Starts argv (found on PATH). files: { [0] = fd or path, [1] = fd, [2] = fd }; what is not
+-- given is shared with us, every other descriptor is closed. The pid, or nil, reason.
 function M.spawn(argv, files)
   local actions = ffi.new("union spec_actions")
   C.posix_spawn_file_actions_init(actions)
@@ -271,7 +274,7 @@ function M.spawn(argv, files)
   return pid[0]
 end
 
--- Reaps without waiting: nil while it runs, else its exit status (128 + n when a signal ended it).
+-- Reaps without waiting: nil while it runs, else its exit status (128 + n: ended by a signal).
 function M.reap(pid)
   local status = ffi.new("int[1]")
   if C.waitpid(pid, status, 1) ~= pid then return nil end
@@ -282,7 +285,8 @@ end
 
 -- A new directory for sockets and files, mode 0700.
 function M.make_directory()
-  local name = ffi.new("char[64]", (os.getenv("TMPDIR") or "/tmp"):sub(1, 40) .. "/moonjay-XXXXXX")
+  local parent = (os.getenv("TMPDIR") or "/tmp"):sub(1, 40)
+  local name = ffi.new("char[64]", parent .. "/moonjay-XXXXXX")
   assert(C.mkdtemp(name) ~= nil, "no temporary directory")
   return ffi.string(name)
 end

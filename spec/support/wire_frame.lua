@@ -1,5 +1,5 @@
--- What a client sent on one connection, cut into requests: command line, and data block where the
--- command carries one. Says nothing about whether a request makes sense.
+-- What a client sent on one connection, cut into requests: command line, and data block where
+-- the command carries one. Says nothing about whether a request makes sense.
 --
 --   local frame = wire_frame.new()
 --   frame:feed(bytes)

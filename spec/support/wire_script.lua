@@ -1,5 +1,5 @@
--- One connection of a scripted server: reads and frames what the client sends, plays the steps of
--- a wire case. The steps are those that the case files use:
+-- One connection of a scripted server: reads and frames what the client sends, plays the steps
+-- of a wire case. The steps are those that the case files use:
 --
 --   after_request: true|N   wait for N more whole requests (data block included)
 --   after_line: true        wait for one more command line
@@ -110,7 +110,8 @@ end
 local function marks_of(step, size)
   local marks = {}
   if step.each then
-    for at = math.max(1, step.each), size - 1, math.max(1, step.each) do marks[#marks + 1] = at end
+    local each = math.max(1, step.each)
+    for at = each, size - 1, each do marks[#marks + 1] = at end
   else
     for _, at in ipairs(step.cut or {}) do
       if at < 0 then at = size + at end

@@ -3,14 +3,14 @@
 --   luajit spec/support/wirefake.lua --case FILE --id ID [--port N] [--unix PATH]
 --          [--max-seconds S] [--linger-ms N]
 --
--- It listens on loopback, prints "READY <host> <port>" (or the path) and, when the script has been
--- played or its standard input ends (the client is done), one JSON object: complete,
+-- It listens on loopback, prints "READY <host> <port>" (or the path) and, when the script has
+-- been played or its standard input ends (the client is done), one JSON object: complete,
 -- extra_connections and, for each connection, what it received. Exit status: 0 the whole script
 -- was played, 3 it was not, 2 bad arguments or a bad case.
 --
--- server_chunks is the script of the first connection, connections those of each in turn, one past
--- the end is closed at once; the lists with _meta replace them where the client's first request on
--- a connection is a meta command. The steps are described in wire_script.lua.
+-- server_chunks is the script of the first connection, connections those of each in turn, one
+-- past the end is closed at once; the lists with _meta replace them where the client's first
+-- request on a connection is a meta command. The steps are described in wire_script.lua.
 
 package.path = "./?.lua;" .. package.path
 

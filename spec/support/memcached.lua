@@ -1,0 +1,130 @@
+-- A real memcached for specs, on a private unix socket or a free port of 127.0.0.1.
+--
+--   local server = memcached.start { unix = true }
+--   mj.connect(server.url)
+--   server:pause()  server:resume()  server:kill()
+--   memcached.stop_all()             -- in a teardown: also after a failed spec
+
+local posix = require "spec.support.posix"
+local process = require "spec.support.process"
+local wait = require "spec.support.wait"
+
+local M = {}
+M.__index = M
+
+local live = {}
+local START_SECONDS = 10
+
+-- A port that was free a moment ago.
+function M.free_port()
+  local fd, port = assert(posix.listen {})
+  posix.close(fd)
+  return port
+end
+
+-- Whether something takes connections there.
+local function answers(where)
+  local fd = posix.connect(where)
+  if not fd then return false end
+  local ready = posix.poll({ { fd, posix.POLLOUT } }, 1)[fd]
+  local fine = ready and posix.getsockopt(fd, posix.SOL_SOCKET, 4) == 0
+  posix.close(fd)
+  return fine
+end
+
+local function command(self, args)
+  local words = { "memcached" }
+  if posix.is_root() then
+    words[2], words[3] = "-u", "root"
+  end
+  if self.path then
+    words[#words + 1] = "-s"
+    words[#words + 1] = self.path
+  else
+    for _, word in ipairs { "-l", "127.0.0.1", "-p", tostring(self.port), "-U", "0" } do
+      words[#words + 1] = word
+    end
+  end
+  for _, word in ipairs(args) do words[#words + 1] = word end
+  return words
+end
+
+local function launch(self)
+  local words = command(self, self.args)
+  words.errors = true
+  self.process = process.start(words)
+  wait.until_true(START_SECONDS, "memcached to answer", function()
+    if not self.process:running() then
+      local _, status, errors = self.process:finish(1)
+      error(("memcached ended with status %d: %s"):format(status, errors), 0)
+    end
+    return answers(self.path and { unix = self.path } or { port = self.port })
+  end)
+end
+
+-- options (all optional): unix = true for a socket file, args = more words for memcached, port.
+-- Returns a server that answers: url, host and port or path, pid.
+function M.start(options)
+  options = options or {}
+  local self = setmetatable({ args = options.args or {} }, M)
+  if options.unix then
+    self.directory = posix.make_directory()
+    self.path = self.directory .. "/mc.sock"
+    self.url = "memcache://" .. self.path
+  else
+    self.host, self.port = "127.0.0.1", options.port or M.free_port()
+    self.url = ("memcache://127.0.0.1:%d"):format(self.port)
+  end
+  live[self] = true
+  launch(self)
+  self.pid = self.process.pid
+  return self
+end
+
+-- The URL with options: server:with("timeout=250ms&protocol=meta").
+function M:with(options)
+  return self.url .. "?" .. options
+end
+
+-- Stops the whole process: it answers nothing, but the kernel still takes connections.
+function M:pause()
+  self.process:signal(posix.SIGSTOP)
+  wait.until_true(5, "memcached to stop", function()
+    local file = assert(io.open(("/proc/%d/stat"):format(self.pid)))
+    local state = file:read("*a"):match("^.*%) (%a)")
+    file:close()
+    return state == "T"
+  end)
+end
+
+function M:resume()
+  self.process:signal(posix.SIGCONT)
+end
+
+-- Ends it as a crash would, and waits until it is gone.
+function M:kill()
+  self.process:stop()
+end
+
+-- Starts it again at the same place, with nothing in it.
+function M:restart()
+  self:kill()
+  if self.path then posix.remove_file(self.path) end
+  launch(self)
+  self.pid = self.process.pid
+end
+
+function M:stop()
+  self:kill()
+  if self.directory then
+    posix.remove_file(self.path)
+    posix.remove_directory(self.directory)
+  end
+  live[self] = nil
+end
+
+function M.stop_all()
+  for server in pairs(live) do server:stop() end
+end
+
+return M
