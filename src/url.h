@@ -11,8 +11,8 @@
  * - A name of numbers alone must be an IPv4 address in its one plain spelling. The dot that
  *   makes a name absolute stays.
  * - User and password are at least one byte each. Any byte is taken but CR, LF, NUL, and a
- *   blank in the user. UDP has no login. A unix socket takes one only where the scheme says that
- *   it is a unix socket: memcache+unix://user:password@/path.
+ *   blank in the user. UDP has no login. A unix socket takes one only where the scheme says so:
+ *   memcache+unix://user:password@/path.
  * - The path of a unix socket is 2 to 107 bytes, and does not end in a slash.
  * - A question mark is followed by at least one option; no value is empty; names, words and
  *   units are written in small letters.

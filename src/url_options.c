@@ -213,8 +213,8 @@ static int refuse_value(const struct mj__source *source, const struct mj__option
         count++;
     }
     const char *meant = mj__nearest(text, strlen(text), option->words, count);
-    return mj__fail(source->error, MJ__BAD_URL, "%s=%s is not accepted: %s%s%s%s", option->name,
-                    mj__part_show(source, raw, shown), option->accepted,
+    return mj__fail(source->error, MJ__BAD_URL, "%s=%s is not accepted; write %s%s%s%s",
+                    option->name, mj__part_show(source, raw, shown), option->accepted,
                     meant ? "; did you mean " : "", meant ? meant : "", meant ? "?" : "");
 }
 
@@ -315,7 +315,7 @@ static int read_pair(const struct mj__source *source, struct mj__part pair, bool
         return -1;
     }
     if (!paired) {
-        return mj__fail(source->error, MJ__BAD_URL, "the option %s lacks its value: %s",
+        return mj__fail(source->error, MJ__BAD_URL, "the option %s lacks its value; write %s",
                         mj__part_show(source, pair, shown), mj__options_table[index].accepted);
     }
     if (seen[index]) {

@@ -69,7 +69,7 @@ struct mj__option {
     size_t offset; /* in struct mj__options */
     bool tls;      /* for memcache+tls:// only */
     uint64_t initial, min, max;
-    const char *accepted;     /* what a value may be, for people */
+    const char *accepted;     /* what a value may be, after "write" */
     const char *const *words; /* of a flag or word, in the order of their numbers, then NULL */
 };
 
