@@ -2,7 +2,7 @@
 #
 #   make             build/moonjay and build/libmoonjay.a
 #   make demo        install what is missing, build, run the demo on a private memcached
-#   make test        install what is missing, build, run every spec; ONLY=spec/url_spec.lua for one
+#   make test        install what is missing, build, run every spec; ONLY=spec/url_spec.lua: one
 #   make test-asan   the same under AddressSanitizer and UBSan, built in build/asan
 #   make bench       measure tasks that share one connection
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
@@ -155,7 +155,7 @@ deps deps-ci:
 	export DEBIAN_FRONTEND=noninteractive; \
 	install="apt-get install -q -y --no-install-recommends $$lacking"; \
 	$$install </dev/null || { apt-get update -q && $$install </dev/null; } || { \
-	    echo "moonjay needs these Debian packages, and apt-get could not install them:$$lacking" >&2; \
+	    echo "moonjay needs Debian packages that apt-get could not install:$$lacking" >&2; \
 	    exit 1; \
 	}
 

@@ -38,7 +38,7 @@ static const char help[] =
     "\n"
     "Exit status: 0 well, 1 the script failed, 2 bad usage.\n";
 
-/* One line for the user. Returns the status of bad usage, so that a function can end with it. */
+/* One line for the user. Returns the status of bad usage, so that a caller can end with it. */
 __attribute__((format(printf, 1, 2))) static int complain(const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -49,11 +49,12 @@ __attribute__((format(printf, 1, 2))) static int complain(const char *format, ..
     return EXIT_USAGE;
 }
 
-/* ---- the private memcached ------------------------------------------------------------------
+/* ---- the private memcached ----
  *
- * It must not outlive moonjay, not even when moonjay is killed. So a guard process stands between
- * the two: it starts memcached, and its end of a socket pair tells it when moonjay is gone. Should
- * the guard itself be killed, the kernel kills memcached (PDEATHSIG), and moonjay sweeps up. */
+ * It must not outlive moonjay, not even when moonjay is killed. So a guard process stands
+ * between the two: it starts memcached, and its end of a socket pair tells it when moonjay is
+ * gone. Should the guard itself be killed, the kernel kills memcached (PDEATHSIG), and moonjay
+ * sweeps up. */
 
 enum {
     SERVER_START_MS = 10000, /* how long memcached may take until it accepts connections */
@@ -112,8 +113,8 @@ static bool guard_wait(int wire, int ms) {
     return ppoll(&watch, 1, ms < 0 ? NULL : &limit, &none) > 0;
 }
 
-/* Its own session, so that Ctrl-C in a terminal is moonjay's alone; SIGCHLD only while it polls,
- * so that none is missed. It holds none of the script's input and output. */
+/* Its own session, so that Ctrl-C in a terminal is moonjay's alone; SIGCHLD only while it
+ * polls, so that none is missed. It holds none of the script's input and output. */
 static void guard_settle(void) {
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE};
     sigset_t blocked;
@@ -143,7 +144,8 @@ static _Noreturn void server_exec(char *more, pid_t guard) {
         argv[count++] = "-u";
         argv[count++] = "root";
     }
-    for (char *word = strtok(more, " \t"); word && count < SERVER_ARGS; word = strtok(NULL, " \t"))
+    for (char *word = strtok(more, " \t"); word && count < SERVER_ARGS;
+         word = strtok(NULL, " \t"))
         argv[count++] = word;
     for (int i = 1; i < NSIG; i++)
         signal(i, SIG_DFL);
@@ -224,7 +226,8 @@ static _Noreturn void guard_run(int wire, char *more) {
 
 /* ---- and back in moonjay ---- */
 
-/* Reads the guard's one word. 0 with the server's paths filled in, or a status after the complaint. */
+/* Reads the guard's one word. 0 with the server's paths filled in; else a status, and the user
+ * was told why. */
 static int server_await(void) {
     char answer[128];
     ssize_t size;
@@ -239,18 +242,13 @@ static int server_await(void) {
     return 0;
 }
 
-/* Starts a private memcached with these further arguments and points MEMCACHE_URL at it. Before
- * anything else is opened: the guard must hold nothing of the script's. 0, or a status. */
-static int server_start(const char *more) {
-    char url[80], *copy = strdup(more);
+/* The guard, with its end of the wire; it is forked before anything else is opened, so that it
+ * holds nothing of the script's. No deadly signal may come in between. 0, or -1 with errno. */
+static int server_guard(const char *more) {
     int wire[2];
-    sigset_t deadly, before;
+    char *copy = strdup(more);
     if (!copy || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) < 0)
-        return complain("cannot start memcached: %s", strerror(errno));
-    sigemptyset(&deadly);
-    for (int i = 0; i < DEADLY_SIGNALS; i++)
-        sigaddset(&deadly, deadly_signals[i]);
-    sigprocmask(SIG_BLOCK, &deadly, &before);
+        return -1;
     pid_t guard = fork();
     if (guard == 0) {
         close(wire[0]);
@@ -258,18 +256,34 @@ static int server_start(const char *more) {
     }
     free(copy);
     close(wire[1]);
-    if (guard < 0)
-        return complain("cannot start memcached: %s", strerror(errno));
     server.wire = wire[0];
-    server.guard = guard;
+    server.guard = guard > 0 ? guard : 0;
     server.owner = getpid();
-    atexit(server_stop);
+    return guard > 0 ? 0 : -1;
+}
+
+static void catch_deadly_signals(void) {
     for (int i = 0; i < DEADLY_SIGNALS; i++) {
         struct sigaction action;
         sigaction(deadly_signals[i], NULL, &action);
         if (action.sa_handler != SIG_IGN) /* nohup ignores SIGHUP: it stays so */
             signal(deadly_signals[i], on_deadly_signal);
     }
+}
+
+/* Starts a private memcached with these further arguments and points MEMCACHE_URL at it. 0, or a
+ * status after the complaint. */
+static int server_start(const char *more) {
+    char url[sizeof server.socket + sizeof "memcache://"];
+    sigset_t deadly, before;
+    sigemptyset(&deadly);
+    for (int i = 0; i < DEADLY_SIGNALS; i++)
+        sigaddset(&deadly, deadly_signals[i]);
+    sigprocmask(SIG_BLOCK, &deadly, &before);
+    if (server_guard(more) < 0)
+        return complain("cannot start memcached: %s", strerror(errno));
+    atexit(server_stop);
+    catch_deadly_signals();
     sigprocmask(SIG_SETMASK, &before, NULL);
     int status = server_await();
     snprintf(url, sizeof url, "memcache://%s", server.socket);
@@ -278,7 +292,7 @@ static int server_start(const char *more) {
     return status;
 }
 
-/* ---- the script ----------------------------------------------------------------------------- */
+/* ---- the script ---- */
 
 static const char bootstrap[] = "function moonjay_program(...)\n"
                                 "  moonjay_program = nil\n"
@@ -345,12 +359,13 @@ static int run_script(int argc, char **argv, int script) {
     return status;
 }
 
-/* ---- the command line ----------------------------------------------------------------------- */
+/* ---- the command line ---- */
 
 struct command {
-    int script;           /* its place in argv; 0: there is nothing to run */
-    const char *memcached; /* further arguments of the private memcached; NULL: none is wanted */
-    const char *print;    /* the text that --help and --version ask for */
+    int script; /* its place in argv; 0: there is nothing to run */
+    const char
+        *memcached;    /* further arguments of the private memcached; NULL: none is wanted */
+    const char *print; /* the text that --help and --version ask for */
 };
 
 /* Returns 0, or a status after the complaint. */
@@ -401,7 +416,7 @@ int main(int argc, char **argv) {
     /* Large values come and go: without this, each would map fresh pages and give them back,
      * which costs more than to read the value. A matter of the whole process, so the program
      * decides it, not the library. */
-    mallopt(M_MMAP_THRESHOLD, 64 << 20);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that glibc takes */
     mallopt(M_TRIM_THRESHOLD, 128 << 20);
     int status = read_command_line(argc, argv, &command);
     if (status == 0 && command.print)

@@ -1,6 +1,6 @@
--- spec.support.counts: busted's output, for people and for CI. A line for each file with a dot for
--- each spec; then every failure with its traceback and every skipped spec with its reason; the last
--- line is "N passed, N failed[, N skipped]".
+-- spec.support.counts: busted's output, for people and for CI. A line for each file with a dot
+-- for each spec; then every failure with its traceback and every skipped spec with its reason;
+-- the last line is "N passed, N failed[, N skipped]".
 --
 --   busted --output spec.support.counts spec
 
@@ -15,7 +15,8 @@ local function text_of(message)
 end
 
 local function print_failure(item)
-  io.write("\nFAILED ", item.name or "?", "\n  ", (text_of(item.message):gsub("\n", "\n  ")), "\n")
+  local message = text_of(item.message):gsub("\n", "\n  ")
+  io.write("\nFAILED ", item.name or "?", "\n  ", message, "\n")
   local trace = item.trace and item.trace.traceback
   if trace then io.write("  ", (trace:gsub("^\n", ""):gsub("\n", "\n  ")), "\n") end
 end

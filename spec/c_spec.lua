@@ -1,0 +1,35 @@
+-- The specs of rooms that no script can reach, written in C: each of spec/c/*.c is a program
+-- that prints "ok - NAME" or "not ok - NAME" for each of its specs. Every line becomes a spec.
+
+local lfs = require "lfs"
+local program = require "spec.support.program"
+
+local DEADLINE = 300 -- seconds; a program that hangs fails
+
+local function run(path)
+  local pipe = assert(io.popen(("timeout %d %s 2>&1; echo status $?"):format(DEADLINE, path)))
+  local output = pipe:read("*a")
+  pipe:close()
+  return output, tonumber(output:match("status (%d+)\n$"))
+end
+
+local function describe_program(name, path)
+  describe(name, function()
+    local output, status = run(path)
+    local count = 0
+    for verdict, what in ("\n" .. output):gmatch("\n(%l[ok ]*) %- ([^\n]*)") do
+      count = count + 1
+      it(what, function() assert.equal("ok", verdict, output) end)
+    end
+    it("ran to its end", function()
+      assert.equal(0, status, output)
+      assert.is_true(count > 0, output)
+    end)
+  end)
+end
+
+local folder = program.path:match("^(.*)/") .. "/spec"
+for source in lfs.dir("spec/c") do
+  local name = source:match("^(.*)%.c$")
+  if name then describe_program(name, folder .. "/" .. name) end
+end
