@@ -271,7 +271,7 @@ static void catch_deadly_signals(void) {
     }
 }
 
-/* Starts a private memcached with these further arguments and points MEMCACHE_URL at it. 0, or a
+/* Starts a private memcached with these further arguments; MEMCACHE_URL points at it. 0, or a
  * status after the complaint. */
 static int server_start(const char *more) {
     char url[sizeof server.socket + sizeof "memcache://"];
