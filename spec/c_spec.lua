@@ -1,5 +1,5 @@
 -- The specs of rooms that no script can reach, written in C: each of spec/c/*.c is a program
--- that prints a line "ok NAME" or "not ok NAME" for each of its specs. Every line becomes a spec.
+-- that prints "ok NAME" or "not ok NAME" for each of its specs. Every line becomes a spec.
 
 local lfs = require "lfs"
 local program = require "spec.support.program"
