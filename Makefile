@@ -31,7 +31,7 @@ LINK       = $(shell pkg-config --libs $(LIBRARIES)) -lpthread
 SANITIZE  := -fsanitize=address,undefined -fno-sanitize-recover=all
 
 SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
-OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_modules.o
+OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
 C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
 C_FILES := $(wildcard src/*.c spec/c/*.c)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
@@ -63,7 +63,7 @@ $(BUILD)/%.o: $(BUILD)/%.c
 # prerequisites because their time changes when a module comes or goes.
 module_name = $(subst /,.,$(patsubst %/init,%,$(1:lua/%.lua=%)))
 module_array = luaJIT_BC_$(subst .,_,$(module_name))
-$(BUILD)/lua_modules.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_modules.h | ready
+$(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_modules.h | ready
 	@echo "bytecode of lua/moonjay > $@"
 	@set -e; exec > $@; echo '#include "lua_modules.h"'; echo '#include <stddef.h>'; cd lua; \
 	$(foreach m,$(MODULES),luajit -bg -t h -n $(call module_name,$m) $(m:lua/%=%) -;) \
