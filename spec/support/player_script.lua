@@ -1,29 +1,20 @@
 -- Plays a "script" case: a moonjay of its own runs the script against a real memcached, with a
 -- recorder in between.
 
+local peers = require "spec.support.peers"
 local player_key = require "spec.support.player_key"
 local posix = require "spec.support.posix"
 local process = require "spec.support.process"
 
 local M = {}
 
-M.BINARY = os.getenv("MOONJAY_BIN") or "build/moonjay"
+M.BINARY = os.getenv("MOONJAY_BIN") or require("spec.support.program").path
 
 local RUN_SECONDS = 60
 
 -- Why a case cannot be played here, or nil.
 function M.lacks(case)
   if case.lua:find("T.pool", 1, true) then return "needs a client of several servers" end
-end
-
--- A listener whose backlog is full: a connection to it is never made.
-function M.blackhole()
-  local listener, port = assert(posix.listen { backlog = 0 })
-  local held = { listener }
-  for _ = 1, 4 do held[#held + 1] = posix.connect { port = port } end
-  return port, function()
-    for _, fd in ipairs(held) do posix.close(fd) end
-  end
 end
 
 local function write_script(text)
@@ -100,12 +91,11 @@ end
 -- Throws where the script did not do what the case expects.
 function M.play(case, server)
   local recorder, port = player_key.start_recorder(server)
-  local hole, fill_hole = M.blackhole()
+  local hole = peers.blackhole()
   local script = write_script(case.lua)
-  local loopback = "memcache://127.0.0.1:"
-  local fine, got = pcall(run, script, loopback .. port, loopback .. hole)
+  local fine, got = pcall(run, script, "memcache://127.0.0.1:" .. port, hole.url)
   os.remove(script)
-  fill_hole()
+  hole.close()
   if not fine then error(got, 0) end
   got.sent = player_key.sent_bytes(recorder)
   check(case, got)

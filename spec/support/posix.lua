@@ -188,8 +188,8 @@ function M.getsockopt(fd, level, name)
   return value[0]
 end
 
--- Listens on loopback. options: host, port (0: any free one), backlog, rcvbuf, or unix (a path).
--- The descriptor and the port, or nil, reason.
+-- Listens on loopback. options: host, port (0: any free one), backlog, rcvbuf, or unix (a
+-- path). The descriptor and the port, or nil, reason.
 function M.listen(options)
   local unix = options.unix
   local fd = C.socket(unix and AF_UNIX or AF_INET, SOCK_STREAM + NONBLOCK_CLOEXEC, 0)
