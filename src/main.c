@@ -134,8 +134,9 @@ static void guard_settle(void) {
 }
 
 /* In the child of the guard: becomes memcached, with more arguments after ours. */
-static _Noreturn void server_exec(char *more, pid_t guard) {
+static _Noreturn void server_exec(const char *more, pid_t guard) {
     char *argv[SERVER_ARGS + 1] = {"memcached", "-s", server.socket, "-a", "0700", "-m", "64"};
+    char *words = strdup(more);
     int count = 7;
     sigset_t none;
     /* As root memcached wants a user to become. With the user it has already, no credentials
@@ -144,7 +145,9 @@ static _Noreturn void server_exec(char *more, pid_t guard) {
         argv[count++] = "-u";
         argv[count++] = "root";
     }
-    for (char *word = strtok(more, " \t"); word && count < SERVER_ARGS;
+    if (!words)
+        _exit(1);
+    for (char *word = strtok(words, " \t"); word && count < SERVER_ARGS;
          word = strtok(NULL, " \t"))
         argv[count++] = word;
     for (int i = 1; i < NSIG; i++)
@@ -195,7 +198,7 @@ static const char *guard_await(int wire, pid_t *pid) {
 
 /* Starts memcached in a folder of its own and says on the wire which ("/...") or what failed;
  * then waits until moonjay or memcached ends, and leaves nothing behind. */
-static _Noreturn void guard_run(int wire, char *more) {
+static _Noreturn void guard_run(int wire, const char *more) {
     const char *failure = "cannot start a process for memcached";
     pid_t self = getpid(), pid = -1;
     guard_settle();
@@ -246,15 +249,13 @@ static int server_await(void) {
  * holds nothing of the script's. No deadly signal may come in between. 0, or -1 with errno. */
 static int server_guard(const char *more) {
     int wire[2];
-    char *copy = strdup(more);
-    if (!copy || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) < 0)
         return -1;
     pid_t guard = fork();
     if (guard == 0) {
         close(wire[0]);
-        guard_run(wire[1], copy);
+        guard_run(wire[1], more);
     }
-    free(copy);
     close(wire[1]);
     server.wire = wire[0];
     server.guard = guard > 0 ? guard : 0;
