@@ -173,7 +173,7 @@ static int split_brackets(const struct mj__source *source, struct mj__part part,
 int mj__host_read(const struct mj__source *source, struct mj__part part, char **host,
                   uint16_t *port) {
     char shown[MJ__SHOWN];
-    struct mj__part name, digits;
+    struct mj__part name = part, digits = {NULL, 0};
     bool bracketed = part.size > 0 && part.at[0] == '[';
     if (bracketed) {
         if (split_brackets(source, part, &name, &digits) != 0) {

@@ -243,27 +243,40 @@ static int read_value(const struct mj__source *source, const struct mj__option *
 
 /* ---- names ------------------------------------------------------------------------------ */
 
+/* Writes the names that a URL could have, a blank before each, as many as fit. */
+static void list_names(char *out, size_t size, bool tls) {
+    static const char more[] = " ...";
+    size_t length = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < OPTIONS; i++) {
+        const char *name = mj__options_table[i].name;
+        if (mj__options_table[i].tls && !tls) {
+            continue;
+        }
+        if (length + 1 + strlen(name) + sizeof more > size) {
+            snprintf(out + length, size - length, "%s", more);
+            return;
+        }
+        length += (size_t)snprintf(out + length, size - length, " %s", name);
+    }
+}
+
 /* Names the one that was meant or, failing that, all that this URL could have. */
 static int refuse_name(const struct mj__source *source, struct mj__part raw, const char *name,
                        bool tls) {
     const char *names[OPTIONS];
-    char known[160] = "";
-    char shown[MJ__SHOWN];
-    size_t length = 0;
+    char known[MJ__ERROR_TEXT];
+    char buffer[MJ__SHOWN];
+    const char *shown = mj__part_show(source, raw, buffer);
     for (size_t i = 0; i < OPTIONS; i++) {
-        const struct mj__option *option = &mj__options_table[i];
-        names[i] = option->name;
-        if ((tls || !option->tls) && length < sizeof known) {
-            length +=
-                (size_t)snprintf(known + length, sizeof known - length, " %s", option->name);
-        }
+        names[i] = mj__options_table[i].name;
     }
-    mj__part_show(source, raw, shown);
     const char *meant = mj__nearest(name, strlen(name), names, OPTIONS);
     if (meant) {
         return mj__fail(source->error, MJ__BAD_URL, "unknown option %s; did you mean %s?",
                         shown, meant);
     }
+    list_names(known, sizeof known - strlen("unknown option ; there are") - strlen(shown), tls);
     return mj__fail(source->error, MJ__BAD_URL, "unknown option %s; there are%s", shown, known);
 }
 

@@ -9,7 +9,7 @@ const char *mj__part_show(const struct mj__source *source, struct mj__part part,
     const struct mj__part *secret = &source->secret;
     if (secret->size > 0 && part.at < secret->at + secret->size &&
         part.at + part.size > secret->at) {
-        return strcpy(out, "(not shown; a password holds no raw @ / ? #)");
+        return "(not shown; a password holds no raw @ / ? #)";
     }
     char text[64];
     snprintf(out, MJ__SHOWN, "\"%s\"", mj__printable(text, sizeof text, part.at, part.size));
