@@ -1,7 +1,8 @@
 /* check.h: the least that a test in C needs.
  *
- * A program is a table of tests, each a sentence and a function. One line a test goes to standard
- * output ("ok SENTENCE", "not ok SENTENCE: WHERE: WHAT"); the exit status is 1 if one failed. */
+ * A program is a table of tests, each a sentence and a function. One line a test goes to
+ * standard output ("ok SENTENCE", "not ok SENTENCE: WHERE: WHAT"); the exit status is 1 if one
+ * failed. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -12,6 +13,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+enum { CHECK_SECONDS = 120 };
 
 static char check_failure[512];
 
@@ -36,7 +39,9 @@ struct check {
     void (*run)(void);
 };
 
+/* A program that hangs is ended by SIGALRM. */
 static int check_all(const struct check *checks, size_t count) {
+    alarm(CHECK_SECONDS);
     size_t failed = 0;
     for (size_t i = 0; i < count; i++) {
         check_failure[0] = '\0';
@@ -53,7 +58,8 @@ static int check_all(const struct check *checks, size_t count) {
 }
 
 /* Runs a test in a process of its own that has only descriptors 0 to 2 and may open no others
- * than those below `limit`. What it returns is the result; -1 when the process ended otherwise. */
+ * than those below `limit`. What it returns is the result; -1 when the process ended
+ * otherwise. */
 static inline int check_with_descriptors(int limit, int (*run)(void)) {
     pid_t child = fork();
     NEED(child >= 0);
