@@ -1,0 +1,362 @@
+/* conn.c: a connection's life: made, timed, failed, closed; and how answers are handed over. */
+#include "conn_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- handing over ----------------------------------------------------------------------- */
+
+void mj__batch_begin(struct mj__batch *batch, struct mj__conn *conn) {
+    batch->conn = conn;
+    batch->count = 0;
+    batch->next = 0;
+    batch->calling = false;
+    batch->text = "";
+}
+
+struct mj__waiting_answer *mj__batch_add(struct mj__batch *batch,
+                                         const struct mj__request *request) {
+    struct mj__request of = *request; /* a delivery may move the requests */
+    if (batch->count == MJ__BATCH_MAX) {
+        mj__conn_deliver(batch);
+    }
+    struct mj__waiting_answer *answer = &batch->answers[batch->count++];
+    answer->done = of.done;
+    answer->arg = of.arg;
+    answer->index = of.index;
+    answer->key_at = of.key_at;
+    answer->key_size = of.key_size;
+    answer->id = of.id;
+    answer->more = false;
+    answer->failed = false;
+    answer->value = NULL;
+    return answer;
+}
+
+/* The words of an ERROR, CLIENT_ERROR or SERVER_ERROR line, as an error of the request. */
+static void server_says(const struct mj__reply *reply, struct mj__error *error) {
+    static const char unauthenticated[] = "unauthenticated";
+    char words[MJ__ERROR_TEXT - 64];
+    mj__printable(words, sizeof words, reply->text, reply->text_size);
+    if (reply->code == MJ__SAYS_ERROR) {
+        mj__fail(error, MJ__CLIENT_ERROR, "the server does not know the command (ERROR%s%s)",
+                 *words != '\0' ? " " : "", words);
+    } else if (reply->code == MJ__SAYS_SERVER_ERROR) {
+        mj__fail(error, MJ__SERVER_ERROR, "the server failed: %s",
+                 *words != '\0' ? words : "SERVER_ERROR without a word");
+    } else if (strncmp(words, unauthenticated, sizeof unauthenticated - 1) == 0) {
+        mj__fail(error, MJ__AUTH, "the server wants a login: put user:password@ into the URL (%s)",
+                 words);
+    } else {
+        mj__fail(error, MJ__CLIENT_ERROR, "the server refused the request: %s",
+                 *words != '\0' ? words : "CLIENT_ERROR without a word");
+    }
+    error->phase = MJ__PHASE_READ;
+    error->sent = MJ__SENT_YES;
+}
+
+/* A done function before this one may have closed the connection, and with it the bytes that the
+ * answer points to: then it fails as what is still outstanding does. */
+static void hand_over_one(struct mj__batch *batch, const struct mj__waiting_answer *waiting) {
+    const struct mj__conn *conn = batch->conn;
+    bool keyless = conn->requests.keys.data == NULL;
+    struct mj__error error;
+    struct mj__answer answer = {
+        .command = mj__command((enum mj__command_id)waiting->id),
+        .key = mj__requests_key(&conn->requests, waiting->key_at),
+        .key_size = keyless ? 0 : waiting->key_size,
+    };
+    if (!waiting->failed && conn->state == MJ__CONN_CLOSED) {
+        error = conn->cause;
+        error.phase = MJ__PHASE_READ;
+        error.sent = MJ__SENT_YES;
+        answer.error = &error;
+    } else if (waiting->failed) {
+        mj__fail(&error, waiting->kind, "%s", batch->text);
+        error.phase = waiting->phase;
+        error.sent = waiting->sent;
+        answer.error = &error;
+    } else {
+        answer.more = waiting->more;
+        answer.value = waiting->value;
+        answer.reply = waiting->reply;
+        if (waiting->reply.code >= MJ__SAYS_ERROR) {
+            server_says(&waiting->reply, &error);
+            answer.error = &error;
+        }
+    }
+    waiting->done(waiting->arg, waiting->index, &answer);
+}
+
+void mj__batch_hand_over(struct mj__batch *batch) {
+    while (batch->next < batch->count) {
+        const struct mj__waiting_answer *waiting = &batch->answers[batch->next++];
+        batch->calling = true;
+        hand_over_one(batch, waiting);
+        batch->calling = false;
+    }
+}
+
+bool mj__batch_interrupted(struct mj__batch *batch, mj__done_fn **done, void **arg,
+                           uint32_t *index) {
+    if (!batch->calling) {
+        return false;
+    }
+    const struct mj__waiting_answer *waiting = &batch->answers[batch->next - 1];
+    batch->calling = false;
+    *done = waiting->done;
+    *arg = waiting->arg;
+    *index = waiting->index;
+    return true;
+}
+
+void mj__conn_deliver(struct mj__batch *batch) {
+    struct mj__conn *conn = batch->conn;
+    if (batch->count > 0 && conn->owner.deliver != NULL) {
+        conn->owner.deliver(conn->owner.arg, conn, batch);
+    } else {
+        mj__batch_hand_over(batch);
+    }
+    batch->count = 0;
+    batch->next = 0;
+}
+
+/* ---- time ------------------------------------------------------------------------------- */
+
+void mj__conn_wake_at(struct mj__conn *conn, mj__time when) {
+    if (when == MJ__NEVER || (conn->timer.slot != 0 && conn->timer.when <= when)) {
+        return;
+    }
+    if (mj__timer_set(conn->loop, &conn->timer, when) != 0) {
+        struct mj__error error;
+        mj__fail(&error, MJ__NO_MEMORY, "no memory for a timer");
+        mj__conn_fail(conn, &error);
+    }
+}
+
+static struct mj__conn *conn_of_timer(struct mj__timer *timer) {
+    return (struct mj__conn *)((char *)timer - offsetof(struct mj__conn, timer));
+}
+
+static void on_timer(struct mj__timer *timer) {
+    struct mj__conn *conn = conn_of_timer(timer);
+    mj__time now = mj__loop_now(conn->loop);
+    mj__time next = conn->state == MJ__CONN_OPEN ? mj__conn_expire(conn, now)
+                                                 : mj__conn_connect_timer(conn, now);
+    if (conn->state != MJ__CONN_CLOSED) {
+        mj__conn_wake_at(conn, next);
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------- */
+
+static int check_built_in(const struct mj__endpoint *endpoint, struct mj__error *error) {
+    const char *what = endpoint->tls                                    ? "memcache+tls://"
+                       : endpoint->transport == MJ__UDP                 ? "memcache+udp://"
+                       : endpoint->options.protocol == MJ__BINARY       ? "protocol=binary"
+                                                                        : NULL;
+    if (what == NULL) {
+        return 0;
+    }
+    mj__fail(error, MJ__UNSUPPORTED, "%s is not built in yet", what);
+    error->phase = MJ__PHASE_CONNECT;
+    return -1;
+}
+
+static void on_ready(struct mj__watch *watch, bool readable, bool writable) {
+    struct mj__conn *conn =
+        (struct mj__conn *)((char *)watch - offsetof(struct mj__conn, watch));
+    if (conn->state == MJ__CONN_CONNECTING) {
+        mj__conn_connect_ready(conn);
+        return;
+    }
+    if (readable) {
+        mj__conn_readable(conn);
+    }
+    if (writable && conn->wait_writable && conn->state != MJ__CONN_CLOSED) {
+        mj__conn_write(conn);
+    }
+}
+
+struct mj__conn *mj__conn_open(struct mj__loop *loop, struct mj__pool *pool,
+                               struct mj__resolver *resolver, const struct mj__endpoint *endpoint,
+                               const struct mj__conn_owner *owner, struct mj__error *error) {
+    if (check_built_in(endpoint, error) != 0) {
+        return NULL;
+    }
+    struct mj__conn *conn = calloc(1, sizeof *conn);
+    if (conn == NULL || mj__endpoint_copy(&conn->endpoint, endpoint) != 0) {
+        free(conn);
+        mj__fail(error, MJ__NO_MEMORY, "no memory for a connection");
+        return NULL;
+    }
+    conn->loop = loop;
+    conn->pool = pool;
+    conn->resolver = resolver;
+    conn->owner = *owner;
+    conn->stream.fd = -1;
+    conn->state = MJ__CONN_RESOLVING;
+    conn->protocol = endpoint->options.protocol;
+    conn->timer.fire = on_timer;
+    conn->watch.ready = on_ready;
+    conn->flush.run = mj__conn_flush;
+    conn->parked_tail = &conn->parked;
+    conn->fence_due = MJ__NEVER;
+    conn->retry_at = MJ__NEVER;
+    conn->connect_deadline = mj__clock() + endpoint->options.connect_timeout;
+    if (mj__timer_set(loop, &conn->timer, conn->connect_deadline) != 0) {
+        mj__endpoint_free(&conn->endpoint);
+        free(conn);
+        mj__fail(error, MJ__NO_MEMORY, "no memory for a connection");
+        return NULL;
+    }
+    mj__conn_queue_flush(conn); /* where it starts: nothing is ever called from inside open */
+    return conn;
+}
+
+void mj__conn_drop_transport(struct mj__conn *conn) {
+    mj__watch_close(&conn->watch);
+    if (conn->stream.fd >= 0) {
+        conn->stream.ops->close(&conn->stream);
+    }
+    mj__pool_give(conn->pool, conn->incoming.block, conn->incoming.block_size);
+    conn->incoming = (struct mj__incoming){0};
+    mj__buffer_release(conn->pool, &conn->in);
+    conn->wait_writable = false;
+}
+
+static void drop_lookup(struct mj__conn *conn) {
+    if (conn->lookup != NULL) {
+        mj__resolve_abandon(conn->lookup);
+        conn->lookup = NULL;
+    }
+    if (conn->addresses != NULL) {
+        freeaddrinfo(conn->addresses);
+        conn->addresses = NULL;
+        conn->address = NULL;
+    }
+}
+
+/* Everything but the requests and the counters. */
+static void shut(struct mj__conn *conn) {
+    conn->state = MJ__CONN_CLOSED;
+    mj__conn_drop_transport(conn);
+    drop_lookup(conn);
+    mj__timer_stop(conn->loop, &conn->timer);
+    mj__loop_flush_cancel(conn->loop, &conn->flush);
+    free(conn->strays);
+    conn->strays = NULL;
+    conn->stray_count = 0;
+}
+
+static void fail_requests(struct mj__conn *conn, const struct mj__error *error) {
+    struct mj__batch batch;
+    mj__batch_begin(&batch, conn);
+    batch.text = error->text;
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        if (request->done == NULL) {
+            continue;
+        }
+        enum mj__phase phase;
+        enum mj__sent sent;
+        mj__conn_progress(conn, seq, &phase, &sent);
+        struct mj__waiting_answer *answer = mj__batch_add(&batch, request);
+        answer->failed = true;
+        answer->kind = error->kind;
+        answer->phase = phase;
+        answer->sent = sent;
+    }
+    mj__conn_deliver(&batch);
+}
+
+static void fail_parked(struct mj__conn *conn, const struct mj__error *cause) {
+    struct mj__error error = *cause;
+    error.phase = MJ__PHASE_QUEUE;
+    error.sent = MJ__SENT_NO;
+    while (conn->parked != NULL) {
+        struct mj__parked *parked = conn->parked;
+        mj__conn_unpark(conn, parked);
+        parked->ready(parked, &error);
+    }
+}
+
+void mj__conn_fail(struct mj__conn *conn, const struct mj__error *error) {
+    if (conn->state == MJ__CONN_CLOSED) {
+        return;
+    }
+    bool was_open = conn->state == MJ__CONN_OPEN;
+    conn->cause = *error;
+    shut(conn);
+    fail_requests(conn, &conn->cause);
+    mj__outgoing_release(conn->pool, &conn->out);
+    mj__requests_release(conn->pool, &conn->requests);
+    fail_parked(conn, &conn->cause);
+    if (!was_open && conn->owner.opened != NULL) {
+        conn->owner.opened(conn->owner.arg, conn, &conn->cause);
+    } else if (was_open && conn->owner.closed != NULL) {
+        conn->owner.closed(conn->owner.arg, conn, &conn->cause);
+    }
+}
+
+void mj__conn_close(struct mj__conn *conn) {
+    struct mj__error error;
+    if (conn->state == MJ__CONN_OPEN && !conn->wait_writable) {
+        mj__conn_write(conn);
+    }
+    mj__fail(&error, MJ__CLOSED, "the connection was closed by its user");
+    mj__conn_fail(conn, &error);
+}
+
+static void free_now(struct mj__deferred *deferred) {
+    struct mj__conn *conn =
+        (struct mj__conn *)((char *)deferred - offsetof(struct mj__conn, freed));
+    mj__endpoint_free(&conn->endpoint);
+    free(conn);
+}
+
+void mj__conn_free(struct mj__conn *conn) {
+    if (conn == NULL || conn->released) {
+        return;
+    }
+    conn->released = true;
+    conn->owner = (struct mj__conn_owner){0};
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        mj__requests_at(&conn->requests, seq)->done = NULL;
+    }
+    conn->parked = NULL;
+    conn->parked_tail = &conn->parked;
+    mj__conn_close(conn);
+    conn->freed.run = free_now;
+    mj__loop_free_later(conn->loop, &conn->freed);
+}
+
+/* ---- what it is like -------------------------------------------------------------------- */
+
+bool mj__conn_is_open(const struct mj__conn *conn) {
+    return conn->state == MJ__CONN_OPEN;
+}
+
+enum mj__protocol mj__conn_protocol(const struct mj__conn *conn) {
+    return conn->protocol;
+}
+
+const struct mj__endpoint *mj__conn_endpoint(const struct mj__conn *conn) {
+    return &conn->endpoint;
+}
+
+const struct mj__conn_counters *mj__conn_counters(const struct mj__conn *conn) {
+    return &conn->counters;
+}
+
+uint64_t mj__conn_inflight(const struct mj__conn *conn) {
+    return mj__requests_count(&conn->requests);
+}
+
+int mj__conn_fd(const struct mj__conn *conn) {
+    return conn->stream.fd;
+}
+
+bool mj__conn_has_unfenced(const struct mj__conn *conn) {
+    return conn->unfenced > 0;
+}

@@ -1,0 +1,177 @@
+/* conn_private.h: a connection's inside, shared by the conn_*.c files and nobody else.
+ *
+ *     conn.c        life: create, timers, closing, counters
+ *     conn_open.c   resolve, connect, login, which protocol
+ *     conn_write.c  submit, abandon, park, flush
+ *     conn_read.c   read, parse, values
+ *     conn_match.c  whose reply it is
+ */
+#ifndef MJ_CONN_PRIVATE_H
+#define MJ_CONN_PRIVATE_H
+
+#include "conn.h"
+#include "stream.h"
+
+enum mj__conn_state {
+    MJ__CONN_RESOLVING,
+    MJ__CONN_CONNECTING,
+    MJ__CONN_HANDSHAKE,
+    MJ__CONN_OPEN,
+    MJ__CONN_CLOSED
+};
+
+/* A value that is larger than what had arrived with its line. */
+struct mj__incoming {
+    enum { MJ__NO_VALUE, MJ__TO_BLOCK, MJ__TO_SINK, MJ__TO_NOWHERE } to;
+    char *block; /* the reply's line, then (TO_BLOCK) the value and its CRLF */
+    size_t block_size, line_size;
+    uint64_t want, got; /* of value and CRLF */
+    bool sink_refused;
+    char end[2]; /* the CRLF, when the value itself went elsewhere */
+};
+
+enum { MJ__STRAYS_MAX = 32, MJ__BATCH_MAX = 64 };
+
+/* Error lines that came while quiet requests were outstanding: whose they are shows later. */
+struct mj__strays {
+    struct mj__error doubt; /* what those are told of whom it stays unknown */
+    struct mj__stray {
+        enum mj__code code;
+        size_t text_size;
+        char text[160];
+    } list[MJ__STRAYS_MAX];
+};
+
+struct mj__waiting_answer {
+    mj__done_fn *done;
+    void *arg;
+    uint64_t key_at;
+    size_t key_size;
+    uint32_t index;
+    uint8_t id;
+    bool more;
+    /* It failed: the text is the batch's error's, the facts its own. */
+    bool failed;
+    enum mj__kind kind;
+    enum mj__phase phase;
+    enum mj__sent sent;
+    struct mj__reply reply;
+    const char *value;
+};
+
+/* Answers that were parsed and are to be handed over. */
+struct mj__batch {
+    struct mj__conn *conn;
+    size_t count, next;
+    bool calling; /* a done function was entered and has not returned */
+    const char *text; /* of those that failed */
+    struct mj__waiting_answer answers[MJ__BATCH_MAX];
+};
+
+struct mj__conn {
+    struct mj__loop *loop;
+    struct mj__pool *pool;
+    struct mj__conn_owner owner;
+    struct mj__endpoint endpoint;
+    enum mj__conn_state state;
+    enum mj__protocol protocol;
+
+    struct mj__stream stream;
+    struct mj__watch watch;
+    struct mj__deferred flush, freed;
+    struct mj__timer timer;
+    bool wait_writable; /* the last write was short */
+    bool released;      /* mj__conn_free was called */
+
+    struct mj__buffer in;
+    struct mj__incoming incoming;
+    struct mj__requests requests;
+    struct mj__outgoing out;
+
+    uint64_t undated;  /* the first request without a deadline */
+    uint64_t expiring; /* the first request whose deadline has not passed */
+    uint32_t opaque;   /* the last token given, as a number */
+    uint32_t unfenced; /* quiet requests behind the last ordinary one */
+    bool fence_hurry;  /* somebody waits for the silence of a quiet request */
+    mj__time fence_due;
+    mj__time heard; /* when bytes last came, or when the first of these requests left */
+    struct mj__parked *parked, **parked_tail;
+    uint32_t granted; /* told that there is room, and not yet come */
+    bool ticket;      /* the next submit is one of those */
+    mj__time ticket_deadline;
+    uint64_t popped_end; /* place in the outgoing stream where the oldest request begins */
+
+    struct mj__strays *strays; /* made when the first comes */
+    size_t stray_count;
+
+    struct mj__error cause; /* why it is closed */
+    struct mj__conn_counters counters;
+
+    /* while connecting */
+    struct mj__resolver *resolver;
+    struct mj__lookup *lookup;
+    struct addrinfo *addresses, *address;
+    mj__time connect_deadline, retry_at;
+    struct mj__error last_failure; /* of the address before */
+    uint8_t handshake_due;         /* replies of the handshake still to come */
+    bool speaks_meta, classic_only;
+};
+
+/* conn.c */
+/* Closes: everyone that waits fails with this kind and text, and with a phase and sent of its
+ * own. Does nothing on a closed connection. */
+void mj__conn_fail(struct mj__conn *, const struct mj__error *error);
+/* A new, empty batch of this connection. Not initialised as a whole: it is large. */
+void mj__batch_begin(struct mj__batch *, struct mj__conn *);
+/* Hands over what is in it and empties it. Done functions may close the connection. */
+void mj__conn_deliver(struct mj__batch *);
+/* A place for one more answer to this request, with its caller filled in; delivers when full. */
+struct mj__waiting_answer *mj__batch_add(struct mj__batch *, const struct mj__request *);
+/* Makes the timer fire at `when` at the latest. */
+void mj__conn_wake_at(struct mj__conn *, mj__time when);
+/* Gives back socket, look-up and buffers; requests and state stay. */
+void mj__conn_drop_transport(struct mj__conn *);
+
+/* conn_open.c */
+void mj__conn_start(struct mj__conn *);
+/* The socket became writable while connecting. */
+void mj__conn_connect_ready(struct mj__conn *);
+/* The moment that the timer must not miss while connecting; MJ__NEVER when there is none. */
+mj__time mj__conn_connect_timer(struct mj__conn *, mj__time now);
+/* The peer went away in the middle of the handshake: true when it is tried again another way. */
+bool mj__conn_retry_classic(struct mj__conn *);
+
+/* conn_write.c */
+void mj__conn_flush(struct mj__deferred *);
+void mj__conn_write(struct mj__conn *);
+void mj__conn_queue_flush(struct mj__conn *);
+/* Tells parked ones that there is room, as far as there is. */
+void mj__conn_room(struct mj__conn *);
+/* As mj__conn_submit, in whatever state and however full. */
+int mj__conn_enqueue(struct mj__conn *, const struct mj__call *, const struct mj__lent *,
+                     struct mj__sink *, mj__done_fn *, void *arg, uint32_t index, uint64_t *seq,
+                     struct mj__error *error);
+/* Ends requests and parked ones whose deadline has passed; may close the connection. Returns the
+ * next moment to look again. */
+mj__time mj__conn_expire(struct mj__conn *, mj__time now);
+/* Fills in how far the request at seq has come: phase and sent. True: it is half written. */
+bool mj__conn_progress(const struct mj__conn *, uint64_t seq, enum mj__phase *, enum mj__sent *);
+
+/* A noop of the connection's own, behind quiet requests. */
+static inline bool mj__is_fence(const struct mj__request *request) {
+    return request->id == MJ__NOOP && request->done == NULL;
+}
+
+/* conn_read.c */
+void mj__conn_readable(struct mj__conn *);
+
+/* conn_match.c */
+/* Gives a whole reply to its request: adds to the batch what is to be told. value is NULL when it
+ * went elsewhere. -1: it belongs to nobody, is no answer to its request, or leaves the order of
+ * what follows in doubt; *error says so. */
+int mj__conn_match(struct mj__batch *, const struct mj__reply *, const char *value,
+                   struct mj__error *error);
+/* Which request this line's value is for; NULL when that cannot be told. Changes nothing. */
+struct mj__request *mj__conn_find(struct mj__conn *, const struct mj__reply *);
+
+#endif

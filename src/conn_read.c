@@ -1,0 +1,376 @@
+/* conn_read.c: one read per turn, straight to where the bytes are needed; then parse. */
+#include "conn_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { READ_ROOM = 4096 }; /* the least room a read is made with */
+
+/* ---- large values ----------------------------------------------------------------------- */
+
+/* Where the bytes of the incoming value go next; size 0: nowhere of its own. */
+static struct iovec value_room(struct mj__conn *conn) {
+    struct mj__incoming *incoming = &conn->incoming;
+    struct iovec room = {NULL, 0};
+    if (incoming->to == MJ__TO_BLOCK) {
+        room.iov_base = incoming->block + incoming->line_size + incoming->got;
+        room.iov_len = (size_t)(incoming->want - incoming->got);
+    } else if (incoming->to == MJ__TO_SINK && incoming->got + 2 < incoming->want) {
+        struct mj__sink *sink = mj__requests_at(&conn->requests, conn->requests.head)->sink;
+        size_t want = (size_t)(incoming->want - 2 - incoming->got), got = 0;
+        room.iov_base = sink->reserve(sink, want, &got);
+        room.iov_len = got < want ? got : want;
+        if (room.iov_base == NULL) {
+            incoming->to = MJ__TO_NOWHERE;
+            incoming->sink_refused = true;
+            room.iov_len = 0;
+        }
+    }
+    return room;
+}
+
+/* Bytes of the value were read into its room. */
+static void value_read(struct mj__conn *conn, size_t count) {
+    struct mj__incoming *incoming = &conn->incoming;
+    if (incoming->to == MJ__TO_SINK && count > 0) {
+        struct mj__sink *sink = mj__requests_at(&conn->requests, conn->requests.head)->sink;
+        sink->commit(sink, count);
+    }
+    incoming->got += count;
+}
+
+/* Bytes of the value that came with the receive buffer: copied over, or dropped. */
+static void value_from_buffer(struct mj__conn *conn) {
+    struct mj__incoming *incoming = &conn->incoming;
+    while (incoming->got < incoming->want && mj__buffer_length(&conn->in) > 0) {
+        size_t have = mj__buffer_length(&conn->in);
+        uint64_t left = incoming->want - incoming->got;
+        struct iovec room = value_room(conn);
+        size_t count = have < left ? have : (size_t)left;
+        const char *from = mj__buffer_head(&conn->in);
+        if (room.iov_len > 0) {
+            count = count < room.iov_len ? count : room.iov_len;
+            memcpy(room.iov_base, from, count);
+            value_read(conn, count);
+        } else if (left > 2) { /* dropped */
+            count = count < left - 2 ? count : (size_t)(left - 2);
+            incoming->got += count;
+        } else { /* the CRLF of a value that went elsewhere */
+            count = 1;
+            incoming->end[2 - left] = *from;
+            incoming->got++;
+        }
+        mj__buffer_consume(&conn->in, count);
+    }
+}
+
+/* Its final storage is taken at full size from the reply's line. */
+static int begin_value(struct mj__conn *conn, const struct mj__reply *reply, size_t line_size,
+                       struct mj__error *error) {
+    struct mj__incoming *incoming = &conn->incoming;
+    const struct mj__request *request = mj__conn_find(conn, reply);
+    bool wanted = request != NULL && request->done != NULL;
+    bool sink = wanted && request->sink != NULL &&
+                request == mj__requests_at(&conn->requests, conn->requests.head);
+    uint64_t total = reply->value_size + 2;
+    bool block = wanted && !sink;
+    incoming->block = mj__pool_take(conn->pool, line_size + (block ? (size_t)total : 0),
+                                    &incoming->block_size);
+    if (incoming->block == NULL) {
+        return mj__fail(error, MJ__NO_MEMORY, "no memory for a value of %llu bytes: closed",
+                        (unsigned long long)reply->value_size);
+    }
+    memcpy(incoming->block, mj__buffer_head(&conn->in), line_size);
+    incoming->line_size = line_size;
+    incoming->want = total;
+    incoming->got = 0;
+    incoming->sink_refused = false;
+    incoming->to = block ? MJ__TO_BLOCK : sink ? MJ__TO_SINK : MJ__TO_NOWHERE;
+    mj__buffer_consume(&conn->in, line_size);
+    return 0;
+}
+
+static int parse_line(const struct mj__conn *conn, const char *bytes, size_t size,
+                      struct mj__reply *reply);
+
+static int bad_end(struct mj__error *error) {
+    return mj__fail(error, MJ__PROTOCOL,
+                    "a value does not end where its length says: closed");
+}
+
+static int end_value(struct mj__batch *batch, struct mj__error *error) {
+    struct mj__conn *conn = batch->conn;
+    struct mj__incoming value = conn->incoming;
+    struct mj__reply reply;
+    conn->incoming = (struct mj__incoming){0};
+    parse_line(conn, value.block, value.line_size, &reply);
+    const char *bytes = value.to == MJ__TO_BLOCK ? value.block + value.line_size : NULL;
+    const char *end = bytes != NULL ? bytes + value.want - 2 : value.end;
+    int status = end[0] == '\r' && end[1] == '\n' ? mj__conn_match(batch, &reply, bytes, error)
+                                                  : bad_end(error);
+    if (status == 0 && value.sink_refused && batch->count > 0) {
+        struct mj__waiting_answer *answer = &batch->answers[batch->count - 1];
+        answer->failed = true;
+        answer->kind = MJ__NO_MEMORY;
+        answer->phase = MJ__PHASE_READ;
+        answer->sent = MJ__SENT_YES;
+        batch->text = "the buffer could not take the value";
+    }
+    mj__conn_deliver(batch);
+    batch->text = "";
+    mj__pool_give(conn->pool, value.block, value.block_size);
+    return status;
+}
+
+/* ---- parse ------------------------------------------------------------------------------ */
+
+/* In the words of the request that must answer next; quiet ones before it may speak too. */
+static int parse_line(const struct mj__conn *conn, const char *bytes, size_t size,
+                      struct mj__reply *reply) {
+    uint64_t seq = conn->requests.head;
+    bool quiet_meta = false;
+    while (seq + 1 != conn->requests.tail &&
+           mj__requests_at(&conn->requests, seq)->bits & MJ__QUIET) {
+        quiet_meta |= !(mj__requests_at(&conn->requests, seq)->bits & MJ__ASCII_REPLY);
+        seq++;
+    }
+    if (!(mj__requests_at(&conn->requests, seq)->bits & MJ__ASCII_REPLY)) {
+        return mj__meta_parse(bytes, size, reply);
+    }
+    int length = mj__ascii_parse(bytes, size, reply);
+    return length < 0 && quiet_meta ? mj__meta_parse(bytes, size, reply) : length;
+}
+
+static int not_understood(const struct mj__conn *conn, const char *bytes, size_t size,
+                          struct mj__error *error) {
+    char words[80];
+    const char *end = memchr(bytes, '\n', size);
+    size_t line = end != NULL ? (size_t)(end - bytes) : size;
+    mj__printable(words, sizeof words, bytes, line > 0 && bytes[line - 1] == '\r' ? line - 1 : line);
+    if (conn->state == MJ__CONN_HANDSHAKE) {
+        return mj__fail(error, MJ__PROTOCOL,
+                        "the peer is no memcached: it answered \"%s\"; check host and port", words);
+    }
+    return mj__fail(error, MJ__PROTOCOL, "a reply makes no sense: \"%s\"; closed", words);
+}
+
+/* Whether an error line may begin so. */
+static bool may_become_error(const char *bytes, size_t size) {
+    static const char *const words[] = {"ERROR", "SERVER_ERROR", "CLIENT_ERROR"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t length = strlen(words[i]);
+        if (memcmp(bytes, words[i], size < length ? size : length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Bytes came that nobody asked for: a second reply, a greeting, an error as a farewell. */
+static int unasked(const struct mj__conn *conn, const char *bytes, size_t size,
+                   struct mj__error *error) {
+    struct mj__reply reply;
+    int length = mj__ascii_parse(bytes, size, &reply);
+    if (length == 0 && may_become_error(bytes, size)) {
+        return 0;
+    }
+    if (length > 0 && reply.code >= MJ__SAYS_ERROR) {
+        char words[128];
+        mj__printable(words, sizeof words, reply.text, reply.text_size);
+        return mj__fail(error, MJ__SERVER_ERROR, "the server said \"%s\" unasked", words);
+    }
+    if (conn->state == MJ__CONN_HANDSHAKE) {
+        return not_understood(conn, bytes, size, error);
+    }
+    char words[80];
+    mj__printable(words, sizeof words, bytes, size < 64 ? size : 64);
+    return mj__fail(error, MJ__PROTOCOL, "bytes came that nobody asked for: \"%s\"; closed",
+                    words);
+}
+
+enum { NEEDS_MORE = 0, TOOK = 1, FAILED = -1, DELIVER_FIRST = 2 };
+
+/* A line whose value is not whole yet: waits in the buffer, or gets storage of its own. */
+static int short_value(struct mj__batch *batch, const struct mj__reply *reply, size_t line_size,
+                       size_t consumed, struct mj__error *error) {
+    struct mj__conn *conn = batch->conn;
+    size_t whole = line_size + (size_t)reply->value_size + 2;
+    const struct mj__request *request = mj__conn_find(conn, reply);
+    if (request == NULL) { /* not worth reading: it says why */
+        return mj__conn_match(batch, reply, NULL, error);
+    }
+    bool sink = request->sink != NULL;
+    if (whole <= MJ__BLOCK && !sink) {
+        return NEEDS_MORE;
+    }
+    if (batch->count > 0 || consumed > 0) {
+        return DELIVER_FIRST;
+    }
+    if (!conn->endpoint.options.direct_read) {
+        size_t missing = whole - mj__buffer_length(&conn->in);
+        if (mj__buffer_reserve(conn->pool, &conn->in, missing) != 0) {
+            return mj__fail(error, MJ__NO_MEMORY, "no memory for a value of %llu bytes: closed",
+                            (unsigned long long)reply->value_size);
+        }
+        return NEEDS_MORE;
+    }
+    if (begin_value(conn, reply, line_size, error) != 0) {
+        return FAILED;
+    }
+    value_from_buffer(conn);
+    return TOOK;
+}
+
+/* One reply at `at` of the buffer; *consumed moves behind it. */
+static int parse_one(struct mj__batch *batch, size_t *consumed, struct mj__error *error) {
+    struct mj__conn *conn = batch->conn;
+    const char *bytes = mj__buffer_head(&conn->in) + *consumed;
+    size_t size = mj__buffer_length(&conn->in) - *consumed;
+    struct mj__reply reply;
+    if (mj__requests_count(&conn->requests) == 0) {
+        return unasked(conn, bytes, size, error);
+    }
+    int length = parse_line(conn, bytes, size, &reply);
+    if (length <= 0) {
+        return length == 0 ? NEEDS_MORE : not_understood(conn, bytes, size, error);
+    }
+    const char *value = NULL;
+    size_t whole = (size_t)length;
+    if (reply.has_value) {
+        if (reply.value_size > conn->endpoint.options.max_value) {
+            return mj__fail(error, MJ__TOO_LARGE,
+                            "a reply announces %llu bytes, more than max_value: closed",
+                            (unsigned long long)reply.value_size);
+        }
+        if (size - whole < reply.value_size + 2) {
+            return short_value(batch, &reply, whole, *consumed, error);
+        }
+        value = bytes + whole;
+        whole += (size_t)reply.value_size + 2;
+        if (bytes[whole - 2] != '\r' || bytes[whole - 1] != '\n') {
+            return bad_end(error);
+        }
+    }
+    if (mj__conn_match(batch, &reply, value, error) != 0) {
+        return FAILED;
+    }
+    *consumed += whole;
+    return TOOK;
+}
+
+static void parse(struct mj__conn *conn) {
+    struct mj__error error;
+    struct mj__batch batch;
+    size_t consumed = 0;
+    int status = TOOK;
+    mj__batch_begin(&batch, conn);
+    while (status > 0 && conn->state != MJ__CONN_CLOSED) {
+        if (conn->incoming.to != MJ__NO_VALUE) {
+            value_from_buffer(conn);
+            status = conn->incoming.got < conn->incoming.want ? NEEDS_MORE
+                     : end_value(&batch, &error) == 0         ? TOOK
+                                                              : FAILED;
+            continue;
+        }
+        status = consumed < mj__buffer_length(&conn->in) ? parse_one(&batch, &consumed, &error)
+                                                         : NEEDS_MORE;
+        if (status == DELIVER_FIRST) {
+            mj__conn_deliver(&batch);
+            if (conn->state != MJ__CONN_CLOSED) {
+                mj__buffer_consume(&conn->in, consumed);
+                consumed = 0;
+            }
+        }
+    }
+    mj__conn_deliver(&batch);
+    if (conn->state == MJ__CONN_CLOSED) {
+        return;
+    }
+    mj__buffer_consume(&conn->in, consumed);
+    if (status == FAILED) {
+        error.phase = conn->state == MJ__CONN_HANDSHAKE ? MJ__PHASE_HANDSHAKE : MJ__PHASE_READ;
+        mj__conn_fail(conn, &error);
+    }
+}
+
+/* ---- read ------------------------------------------------------------------------------- */
+
+static void peer_left(struct mj__conn *conn) {
+    struct mj__error error;
+    if (mj__conn_retry_classic(conn)) {
+        return;
+    }
+    bool cut = conn->incoming.to != MJ__NO_VALUE || mj__buffer_length(&conn->in) > 0;
+    mj__fail(&error, MJ__CLOSED, "the server closed the connection%s",
+             cut ? " in the middle of a reply" : "");
+    error.phase = conn->state == MJ__CONN_HANDSHAKE ? MJ__PHASE_HANDSHAKE : MJ__PHASE_READ;
+    mj__conn_fail(conn, &error);
+}
+
+static void read_failed(struct mj__conn *conn, int code) {
+    struct mj__error error;
+    if (code == EAGAIN || code == EWOULDBLOCK) {
+        return;
+    }
+    mj__stream_error(&error, MJ__PHASE_READ, code);
+    if (conn->state == MJ__CONN_HANDSHAKE) {
+        error.phase = MJ__PHASE_HANDSHAKE;
+    }
+    mj__conn_fail(conn, &error);
+}
+
+/* What was read goes first to the value under way, then to the receive buffer. */
+static void distribute(struct mj__conn *conn, size_t count, size_t value_size) {
+    size_t to_value = count < value_size ? count : value_size;
+    if (to_value > 0) {
+        value_read(conn, to_value);
+    }
+    conn->in.tail += count - to_value;
+}
+
+static void after_read(struct mj__conn *conn) {
+    mj__requests_forget_keys(conn->pool, &conn->requests);
+    if (mj__buffer_length(&conn->in) == 0) {
+        mj__buffer_release(conn->pool, &conn->in);
+    }
+    if (conn->parked != NULL) {
+        mj__conn_room(conn);
+    }
+}
+
+void mj__conn_readable(struct mj__conn *conn) {
+    struct mj__error error;
+    if (conn->state == MJ__CONN_CLOSED) {
+        return;
+    }
+    if (mj__buffer_reserve(conn->pool, &conn->in, READ_ROOM) != 0) {
+        mj__fail(&error, MJ__NO_MEMORY, "no memory to read a reply into: closed");
+        error.phase = MJ__PHASE_READ;
+        mj__conn_fail(conn, &error);
+        return;
+    }
+    struct iovec room[2];
+    int rooms = 0;
+    struct iovec value = value_room(conn);
+    if (value.iov_len > 0) {
+        room[rooms++] = value;
+    }
+    room[rooms++] = (struct iovec){conn->in.data + conn->in.tail, conn->in.size - conn->in.tail};
+    conn->counters.reads++;
+    ssize_t count = conn->stream.ops->readv(&conn->stream, room, rooms);
+    if (count <= 0) {
+        if (count == 0) {
+            peer_left(conn);
+        } else {
+            read_failed(conn, errno);
+        }
+        return;
+    }
+    conn->counters.bytes_read += (uint64_t)count;
+    conn->heard = mj__loop_now(conn->loop);
+    distribute(conn, (size_t)count, value.iov_len);
+    parse(conn);
+    if (conn->state != MJ__CONN_CLOSED) {
+        after_read(conn);
+    }
+}

@@ -1,0 +1,511 @@
+/* conn_write.c: requests into the outgoing stream, deadlines, and one write per turn. */
+#include "conn_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    OUT_LIMIT = 4 << 20, /* bytes waiting to leave before tasks are parked */
+    FENCE_AFTER = 1000   /* quiet requests before a noop is sent behind them */
+};
+
+static const mj__time fence_pause = 100 * (MJ__SECOND / 1000);
+
+void mj__conn_queue_flush(struct mj__conn *conn) {
+    mj__loop_flush(conn->loop, &conn->flush);
+}
+
+/* ---- submit ----------------------------------------------------------------------------- */
+
+/* Which protocol's words the call takes on this connection. */
+static bool in_ascii(const struct mj__conn *conn, enum mj__command_id id) {
+    switch (id) {
+    case MJ__GET_MANY:
+    case MJ__VERSION:
+    case MJ__STATS:
+    case MJ__FLUSH_ALL:
+    case MJ__LOGIN:
+        return true;
+    default:
+        return conn->protocol != MJ__META;
+    }
+}
+
+static void next_opaque(struct mj__conn *conn, char *opaque) {
+    static const char letters[] =
+        "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+    uint32_t number = conn->opaque++;
+    for (int i = 0; i < MJ__OPAQUE_SIZE; i++) {
+        opaque[i] = letters[(number >> (6 * i)) & 63];
+    }
+}
+
+/* What a script's own meta flags ask to be held against: its token, its key, or nothing. */
+static uint16_t meta_bits(const struct mj__call *call, const char **token, size_t *token_size,
+                          size_t *flags) {
+    const char *at = call->text, *end = at + call->text_size;
+    uint16_t bits = 0;
+    size_t size;
+    for (const char *flag; (flag = mj__next_token(&at, end, &size)) != NULL; ++*flags) {
+        if (flag[0] == 'O') {
+            bits |= MJ__USER_OPAQUE;
+            *token = flag + 1;
+            *token_size = size - 1;
+        } else if (flag[0] == 'k') {
+            bits |= MJ__USER_KEY;
+        } else if (flag[0] == 'q') {
+            bits |= MJ__QUIET;
+        }
+    }
+    return bits;
+}
+
+struct plan {
+    uint16_t bits;
+    const char *token;
+    size_t token_size;
+    bool opaque;
+};
+
+enum { META_FLAGS_MAX = 12 }; /* beyond this the server's own limit is near: no token of ours */
+
+static struct plan plan_of(const struct mj__conn *conn, const struct mj__call *call) {
+    struct plan plan = {0};
+    bool verify = conn->endpoint.options.verify;
+    if (call->given & MJ__WITH_VALUE) {
+        plan.bits |= MJ__BLOCK_SENT;
+    }
+    if (call->given & MJ__WITH_QUIET) {
+        plan.bits |= MJ__QUIET;
+    }
+    if (in_ascii(conn, call->id)) {
+        plan.bits |= MJ__ASCII_REPLY;
+        return plan;
+    }
+    if (call->id == MJ__META_COMMAND) {
+        size_t flags = 0;
+        plan.bits |= meta_bits(call, &plan.token, &plan.token_size, &flags);
+        bool echoes = call->meta[1] != 'n' && call->meta[1] != 'e'; /* mn and me carry none */
+        plan.opaque = echoes && flags <= META_FLAGS_MAX &&
+                      !(plan.bits & (MJ__USER_OPAQUE | MJ__USER_KEY)) &&
+                      (verify || plan.bits & MJ__QUIET);
+        plan.bits |= plan.opaque ? MJ__LOOSE : 0;
+        if (!echoes) { /* these two answer in spite of a q */
+            plan.bits = (uint16_t)(plan.bits & ~MJ__QUIET) | MJ__META_BARE;
+        } else if (call->meta[1] == 'g') {
+            plan.bits |= MJ__META_READ;
+        }
+    } else {
+        plan.opaque = call->id != MJ__NOOP && (verify || plan.bits & MJ__QUIET);
+    }
+    plan.bits |= plan.opaque ? MJ__OPAQUE : 0;
+    return plan;
+}
+
+/* Behind the line: the data block, copied or lent. Room was reserved. */
+static void append_block(struct mj__outgoing *out, const struct mj__call *call,
+                         const struct mj__lent *lent) {
+    if (lent != NULL) {
+        mj__outgoing_lend(out, lent);
+    } else {
+        memcpy(out->flat.data + out->flat.tail, call->value, call->value_size);
+        mj__outgoing_commit(out, call->value_size);
+    }
+    memcpy(out->flat.data + out->flat.tail, "\r\n", 2);
+    mj__outgoing_commit(out, 2);
+}
+
+/* get_many: its keys are its text. */
+static const char *key_of(const struct mj__call *call, size_t *size) {
+    if (call->id == MJ__GET_MANY) {
+        *size = call->text_size;
+        return call->text;
+    }
+    *size = call->key_size;
+    return call->key;
+}
+
+int mj__conn_enqueue(struct mj__conn *conn, const struct mj__call *call,
+                     const struct mj__lent *lent, struct mj__sink *sink, mj__done_fn *done,
+                     void *arg, uint32_t index, uint64_t *seq, struct mj__error *error) {
+    struct plan plan = plan_of(conn, call);
+    size_t copied = lent == NULL ? call->value_size : 0;
+    size_t key_size;
+    const char *key = key_of(call, &key_size);
+    char *at = mj__outgoing_reserve(conn->pool, &conn->out,
+                                    MJ__LINE_ROOM + call->key_size + call->text_size + copied);
+    struct mj__request *request =
+        at == NULL ? NULL
+                   : mj__requests_push(conn->pool, &conn->requests, key, key_size, plan.token,
+                                       plan.token_size);
+    if (request == NULL) {
+        return mj__fail(error, MJ__NO_MEMORY, "no memory for the request");
+    }
+    request->done = done;
+    request->arg = arg;
+    request->sink = sink;
+    request->deadline = MJ__NEVER;
+    request->index = index;
+    request->cursor = 0;
+    request->id = (uint8_t)call->id;
+    request->bits = plan.bits;
+    if (plan.opaque) {
+        next_opaque(conn, request->opaque);
+    }
+    size_t line = plan.bits & MJ__ASCII_REPLY
+                      ? mj__ascii_encode(at, call)
+                      : mj__meta_encode(at, call, plan.opaque ? request->opaque : NULL);
+    mj__outgoing_commit(&conn->out, line);
+    if (plan.bits & MJ__BLOCK_SENT) {
+        append_block(&conn->out, call, lent);
+    }
+    request->out_end = conn->out.queued;
+    *seq = conn->requests.tail - 1;
+    if (plan.bits & MJ__QUIET) {
+        conn->counters.quiet++;
+        conn->unfenced++;
+        conn->fence_hurry |= done != NULL;
+    } else {
+        conn->unfenced = 0;
+        conn->fence_hurry = false;
+    }
+    mj__conn_queue_flush(conn);
+    return MJ__SUBMITTED;
+}
+
+static bool is_full(const struct mj__conn *conn) {
+    return mj__requests_count(&conn->requests) + conn->granted >=
+               conn->endpoint.options.max_inflight ||
+           mj__outgoing_pending(&conn->out) >= OUT_LIMIT;
+}
+
+/* What a submit on a connection that is not open is told. */
+static int refuse_closed(const struct mj__conn *conn, struct mj__error *error) {
+    if (conn->state == MJ__CONN_CLOSED) {
+        /* An error of the server's at the door (a full house, no login) stays what it is. */
+        bool own = conn->cause.kind == MJ__SERVER_ERROR || conn->cause.kind == MJ__AUTH;
+        mj__fail(error, own ? conn->cause.kind : MJ__CLOSED,
+                 "the connection is closed: %s", conn->cause.text);
+    } else {
+        mj__fail(error, MJ__CLOSED, "the connection is not open yet");
+    }
+    error->phase = MJ__PHASE_QUEUE;
+    return MJ__REFUSED;
+}
+
+int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
+                    const struct mj__lent *lent, struct mj__sink *sink, mj__done_fn *done,
+                    void *arg, uint32_t index, uint64_t *seq, struct mj__error *error) {
+    bool ticket = conn->ticket;
+    conn->ticket = false;
+    if (conn->state != MJ__CONN_OPEN) {
+        return refuse_closed(conn, error);
+    }
+    if (!ticket && (conn->parked != NULL || conn->granted > 0 || is_full(conn))) {
+        return MJ__FULL;
+    }
+    if (mj__conn_enqueue(conn, call, lent, sink, done, arg, index, seq, error) != 0) {
+        return MJ__REFUSED;
+    }
+    conn->counters.requests++;
+    if (ticket) {
+        mj__requests_at(&conn->requests, *seq)->deadline = conn->ticket_deadline;
+    }
+    return MJ__SUBMITTED;
+}
+
+/* ---- giving up -------------------------------------------------------------------------- */
+
+bool mj__conn_progress(const struct mj__conn *conn, uint64_t seq, enum mj__phase *phase,
+                       enum mj__sent *sent) {
+    uint64_t written = conn->out.written;
+    uint64_t start = seq == conn->requests.head
+                         ? conn->popped_end
+                         : mj__requests_at(&conn->requests, seq - 1)->out_end;
+    *sent = written > start ? MJ__SENT_MAYBE : MJ__SENT_NO;
+    if (written <= start) {
+        *phase = MJ__PHASE_QUEUE;
+        return false;
+    }
+    bool whole = written >= mj__requests_at(&conn->requests, seq)->out_end;
+    *phase = whole ? MJ__PHASE_READ : MJ__PHASE_WRITE;
+    return !whole;
+}
+
+static void half_written(struct mj__conn *conn, const char *how) {
+    struct mj__error error;
+    mj__fail(&error, MJ__TIMEOUT,
+             "closed, because a request that was half written %s: the server does not read", how);
+    mj__conn_fail(conn, &error);
+}
+
+static void forget(struct mj__conn *conn, struct mj__request *request) {
+    request->done = NULL;
+    if (request->sink != NULL) {
+        request->sink = NULL;
+        if (conn->incoming.to == MJ__TO_SINK &&
+            request == mj__requests_at(&conn->requests, conn->requests.head)) {
+            conn->incoming.to = MJ__TO_NOWHERE;
+        }
+        conn->incoming.sink_refused = false;
+    }
+}
+
+void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
+    if (conn->state == MJ__CONN_CLOSED || seq < conn->requests.head) {
+        return;
+    }
+    bool half = mj__conn_progress(conn, seq, &error->phase, &error->sent);
+    if (error->sent == MJ__SENT_NO) {
+        error->sent = MJ__SENT_MAYBE; /* its bytes are in line and will still leave */
+    }
+    forget(conn, mj__requests_at(&conn->requests, seq));
+    conn->counters.abandoned++;
+    if (half) {
+        half_written(conn, "was given up");
+    }
+}
+
+static void expire_parked(struct mj__conn *conn, mj__time now) {
+    struct mj__error error;
+    while (conn->parked != NULL && conn->parked->deadline <= now) {
+        struct mj__parked *parked = conn->parked;
+        mj__conn_unpark(conn, parked);
+        conn->counters.timeouts++;
+        mj__fail(&error, MJ__TIMEOUT,
+                 "no room on the connection within %g s: %llu requests are outstanding",
+                 (double)conn->endpoint.options.timeout / 1e9,
+                 (unsigned long long)mj__requests_count(&conn->requests));
+        error.phase = MJ__PHASE_QUEUE;
+        parked->ready(parked, &error);
+    }
+}
+
+/* True: one of them was half written, and order is lost with it. */
+static bool expire_requests(struct mj__conn *conn, mj__time now) {
+    struct mj__requests *queue = &conn->requests;
+    struct mj__error error;
+    struct mj__batch batch;
+    bool half = false;
+    mj__fail(&error, MJ__TIMEOUT, "no reply within %g s",
+             (double)conn->endpoint.options.timeout / 1e9);
+    mj__batch_begin(&batch, conn);
+    batch.text = error.text;
+    if (conn->expiring < queue->head) {
+        conn->expiring = queue->head;
+    }
+    for (; conn->expiring != queue->tail; conn->expiring++) {
+        struct mj__request *request = mj__requests_at(queue, conn->expiring);
+        if (request->deadline > now) {
+            break;
+        }
+        if (request->done == NULL) {
+            continue;
+        }
+        struct mj__waiting_answer *answer = mj__batch_add(&batch, request);
+        answer->failed = true;
+        answer->kind = MJ__TIMEOUT;
+        half |= mj__conn_progress(conn, conn->expiring, &answer->phase, &answer->sent);
+        if (answer->sent == MJ__SENT_NO && !half) {
+            answer->sent = MJ__SENT_MAYBE;
+        }
+        conn->counters.timeouts++;
+        forget(conn, mj__requests_at(queue, conn->expiring));
+    }
+    mj__conn_deliver(&batch);
+    return half;
+}
+
+static bool stalled(struct mj__conn *conn, mj__time now) {
+    const struct mj__options *options = &conn->endpoint.options;
+    if (mj__requests_count(&conn->requests) == 0 || now < conn->heard + options->stall_timeout) {
+        return false;
+    }
+    struct mj__error error;
+    mj__fail(&error, MJ__TIMEOUT,
+             "closed as stalled: nothing arrived for %g s (stall_timeout) while %llu requests "
+             "were outstanding",
+             (double)options->stall_timeout / 1e9,
+             (unsigned long long)mj__requests_count(&conn->requests));
+    mj__conn_fail(conn, &error);
+    return true;
+}
+
+static mj__time earlier(mj__time a, mj__time b) {
+    return a < b ? a : b;
+}
+
+mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
+    expire_parked(conn, now);
+    if (expire_requests(conn, now)) {
+        half_written(conn, "timed out");
+    }
+    if (conn->state == MJ__CONN_CLOSED || stalled(conn, now)) {
+        return MJ__NEVER;
+    }
+    mj__time next = MJ__NEVER;
+    if (conn->unfenced > 0 && conn->fence_due <= now) {
+        conn->fence_hurry = true;
+        mj__conn_queue_flush(conn);
+    } else if (conn->unfenced > 0) {
+        next = conn->fence_due;
+    }
+    if (conn->expiring != conn->requests.tail) {
+        next = earlier(next, mj__requests_at(&conn->requests, conn->expiring)->deadline);
+    }
+    if (mj__requests_count(&conn->requests) > 0) {
+        next = earlier(next, conn->heard + conn->endpoint.options.stall_timeout);
+    }
+    return conn->parked != NULL ? earlier(next, conn->parked->deadline) : next;
+}
+
+/* ---- parking ---------------------------------------------------------------------------- */
+
+void mj__conn_park(struct mj__conn *conn, struct mj__parked *parked) {
+    parked->next = NULL;
+    parked->deadline = mj__clock() + conn->endpoint.options.timeout;
+    *conn->parked_tail = parked;
+    conn->parked_tail = &parked->next;
+    conn->counters.parked++;
+    mj__conn_wake_at(conn, parked->deadline);
+}
+
+void mj__conn_unpark(struct mj__conn *conn, struct mj__parked *parked) {
+    for (struct mj__parked **at = &conn->parked; *at != NULL; at = &(*at)->next) {
+        if (*at == parked) {
+            *at = parked->next;
+            if (conn->parked_tail == &parked->next) {
+                conn->parked_tail = at;
+            }
+            return;
+        }
+    }
+}
+
+void mj__conn_redeem(struct mj__conn *conn, const struct mj__parked *parked) {
+    if (conn->granted > 0) {
+        conn->granted--;
+        conn->ticket = true;
+        conn->ticket_deadline = parked->deadline;
+    }
+}
+
+void mj__conn_room(struct mj__conn *conn) {
+    while (conn->parked != NULL && conn->state == MJ__CONN_OPEN && !is_full(conn)) {
+        struct mj__parked *parked = conn->parked;
+        mj__conn_unpark(conn, parked);
+        conn->granted++;
+        parked->ready(parked, NULL);
+    }
+}
+
+/* ---- flush ------------------------------------------------------------------------------ */
+
+/* Requests of this turn begin to count now. */
+static void date_requests(struct mj__conn *conn) {
+    struct mj__requests *queue = &conn->requests;
+    mj__time now = mj__loop_now(conn->loop);
+    mj__time deadline = now + conn->endpoint.options.timeout;
+    if (conn->undated < queue->head) {
+        conn->undated = queue->head;
+    }
+    if (conn->undated == queue->tail) {
+        return;
+    }
+    if (conn->undated == queue->head) {
+        conn->heard = now;
+    }
+    mj__conn_wake_at(conn, earlier(deadline, now + conn->endpoint.options.stall_timeout));
+    for (; conn->undated != queue->tail; conn->undated++) {
+        struct mj__request *request = mj__requests_at(queue, conn->undated);
+        if (request->deadline == MJ__NEVER) {
+            request->deadline = deadline;
+        }
+    }
+}
+
+/* The silence of quiet requests means something once a reply to a later request came. */
+static void fence(struct mj__conn *conn) {
+    struct mj__error error;
+    uint64_t seq;
+    if (conn->unfenced == 0) {
+        return;
+    }
+    if (conn->fence_hurry || conn->unfenced >= FENCE_AFTER) {
+        struct mj__call noop = {.id = MJ__NOOP};
+        if (mj__conn_enqueue(conn, &noop, NULL, NULL, NULL, NULL, 0, &seq, &error) != 0) {
+            mj__conn_fail(conn, &error);
+            return;
+        }
+        conn->counters.fences++;
+        return;
+    }
+    conn->fence_due = mj__loop_now(conn->loop) + fence_pause;
+    mj__conn_wake_at(conn, conn->fence_due);
+}
+
+void mj__conn_flush(struct mj__deferred *deferred) {
+    struct mj__conn *conn =
+        (struct mj__conn *)((char *)deferred - offsetof(struct mj__conn, flush));
+    if (conn->state == MJ__CONN_RESOLVING) {
+        mj__conn_start(conn);
+        return;
+    }
+    if (conn->state == MJ__CONN_OPEN) {
+        fence(conn);
+        date_requests(conn);
+    }
+    if (!conn->wait_writable && conn->state != MJ__CONN_CLOSED) {
+        mj__conn_write(conn);
+    }
+}
+
+static void await_writable(struct mj__conn *conn, bool wait) {
+    if (conn->wait_writable == wait) {
+        return;
+    }
+    conn->wait_writable = wait;
+    conn->counters.arms++;
+    if (mj__watch_arm(&conn->watch, true, wait) != 0) {
+        struct mj__error error;
+        mj__fail(&error, MJ__NO_MEMORY, "the socket cannot be watched: no memory");
+        mj__conn_fail(conn, &error);
+    }
+}
+
+/* The peer is gone, but what it said before may still be read. */
+static void write_failed(struct mj__conn *conn, int code) {
+    struct mj__error error;
+    mj__conn_readable(conn);
+    mj__stream_error(&error, MJ__PHASE_WRITE, code);
+    mj__conn_fail(conn, &error);
+}
+
+void mj__conn_write(struct mj__conn *conn) {
+    struct iovec pieces[MJ__IOV_MAX];
+    int count = mj__outgoing_pieces(&conn->out, pieces);
+    if (count == 0) {
+        return;
+    }
+    size_t total = 0;
+    for (int i = 0; i < count; i++) {
+        total += pieces[i].iov_len;
+    }
+    conn->counters.writes++;
+    ssize_t wrote = conn->stream.ops->writev(&conn->stream, pieces, count);
+    if (wrote < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+        write_failed(conn, errno);
+        return;
+    }
+    if (wrote > 0) {
+        conn->counters.bytes_written += (uint64_t)wrote;
+        mj__outgoing_wrote(conn->pool, &conn->out, (size_t)wrote);
+    }
+    await_writable(conn, mj__outgoing_pending(&conn->out) > 0);
+    if (wrote > 0 && (size_t)wrote < total) {
+        conn->heard = mj__loop_now(conn->loop); /* a slow reader is alive */
+    }
+    if (conn->parked != NULL) {
+        mj__conn_room(conn);
+    }
+}

@@ -1,0 +1,101 @@
+#include "requests.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Doubles the ring; a request keeps its sequence number. */
+static int grow(struct mj__requests *queue) {
+    uint32_t capacity = queue->capacity == 0 ? 64 : queue->capacity * 2;
+    struct mj__request *slots = malloc(capacity * sizeof *slots);
+    if (slots == NULL) {
+        return -1;
+    }
+    for (uint64_t seq = queue->head; seq != queue->tail; seq++) {
+        slots[seq & (capacity - 1)] = *mj__requests_at(queue, seq);
+    }
+    free(queue->slots);
+    queue->slots = slots;
+    queue->capacity = capacity;
+    return 0;
+}
+
+struct mj__request *mj__requests_push(struct mj__pool *pool, struct mj__requests *queue,
+                                      const char *key, size_t key_size, const char *token,
+                                      size_t token_size) {
+    struct mj__buffer *keys = &queue->keys;
+    if (mj__requests_count(queue) == queue->capacity && grow(queue) != 0) {
+        return NULL;
+    }
+    if (mj__buffer_reserve(pool, keys, key_size + token_size) != 0) {
+        return NULL;
+    }
+    struct mj__request *request = mj__requests_at(queue, queue->tail++);
+    request->key_at = queue->keys_taken + mj__buffer_length(keys);
+    request->key_size = (uint32_t)key_size;
+    request->token_size = (uint8_t)token_size;
+    if (key_size > 0) {
+        memcpy(keys->data + keys->tail, key, key_size);
+        keys->tail += key_size;
+    }
+    if (token_size > 0) {
+        memcpy(keys->data + keys->tail, token, token_size);
+        keys->tail += token_size;
+    }
+    return request;
+}
+
+void mj__requests_pop(struct mj__requests *queue) {
+    queue->head++;
+}
+
+void mj__requests_forget_keys(struct mj__pool *pool, struct mj__requests *queue) {
+    if (queue->head == queue->tail) {
+        queue->keys_taken += mj__buffer_length(&queue->keys);
+        mj__buffer_release(pool, &queue->keys);
+        return;
+    }
+    uint64_t first = mj__requests_at(queue, queue->head)->key_at;
+    mj__buffer_consume(&queue->keys, (size_t)(first - queue->keys_taken));
+    queue->keys_taken = first;
+}
+
+const char *mj__requests_key(const struct mj__requests *queue, uint64_t key_at) {
+    if (queue->keys.data == NULL) {
+        return "";
+    }
+    return mj__buffer_head(&queue->keys) + (key_at - queue->keys_taken);
+}
+
+/* The key at `at` of a list separated by blanks; its end through *end. */
+static bool same_key(const char *list, size_t size, size_t at, const char *key, size_t key_size) {
+    return size - at >= key_size && memcmp(list + at, key, key_size) == 0 &&
+           (at + key_size == size || list[at + key_size] == ' ');
+}
+
+static size_t next_key(const char *list, size_t size, size_t at) {
+    const char *blank = memchr(list + at, ' ', size - at);
+    return blank != NULL ? (size_t)(blank - list) + 1 : size;
+}
+
+bool mj__requests_has_key(const struct mj__requests *queue, struct mj__request *request,
+                          const char *key, size_t key_size) {
+    const char *list = mj__requests_key(queue, request->key_at);
+    size_t size = request->key_size;
+    size_t start = request->cursor < size ? request->cursor : 0;
+    size_t at = start;
+    do {
+        size_t next = next_key(list, size, at);
+        if (same_key(list, size, at, key, key_size)) {
+            request->cursor = (uint32_t)next;
+            return true;
+        }
+        at = next < size ? next : 0;
+    } while (at != start);
+    return false;
+}
+
+void mj__requests_release(struct mj__pool *pool, struct mj__requests *queue) {
+    free(queue->slots);
+    mj__buffer_release(pool, &queue->keys);
+    *queue = (struct mj__requests){.keys_taken = queue->keys_taken};
+}
