@@ -1,5 +1,7 @@
 -- src/url.c and its rooms, seen through mj.parse_url.
 
+local cjson = require "cjson"
+
 local cases = require "spec.support.cases"
 local mj = require "moonjay"
 
@@ -39,6 +41,7 @@ end
 local function server_differs(got, expected)
   for name, value in pairs(expected) do
     local field = got[FIELDS[name] or name]
+    if field == nil then field = cjson.null end
     if name == "options" then
       local what = options_differ(got.options, value)
       if what then return what end
