@@ -86,8 +86,8 @@ ready:
 	for tool in $(CC) pkg-config luajit; do \
 	    command -v $$tool >/dev/null || lacking="$$lacking $$tool"; \
 	done; \
-	for library in $(LIBRARIES); do \
-	    pkg-config --exists $$library 2>/dev/null || lacking="$$lacking lib:$$library"; \
+	command -v pkg-config >/dev/null && for library in $(LIBRARIES); do \
+	    pkg-config --exists $$library || lacking="$$lacking $$library.pc"; \
 	done; \
 	if [ -n "$$lacking" ]; then \
 	    echo "moonjay cannot be built without:$$lacking ('make deps' installs them)" >&2; \
@@ -150,7 +150,7 @@ deps deps-ci:
 	done; \
 	[ -n "$$lacking" ] || exit 0; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	    echo "moonjay needs these Debian packages:$$lacking (as root: apt-get install)" >&2; \
+	    echo "moonjay needs Debian packages; as root: apt-get install$$lacking" >&2; \
 	    exit 1; \
 	fi; \
 	export DEBIAN_FRONTEND=noninteractive; \
