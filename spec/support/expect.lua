@@ -3,10 +3,12 @@
 --   local wrong = expect.mismatch({ value_b64 = "YQ==" }, outcome)   --> nil, or a sentence
 
 local base64 = require "spec.support.base64"
+local cjson = require "cjson"
 
 local M = {}
 
 local function shown(value)
+  if type(value) == "table" then return cjson.encode(value) end
   local text = tostring(value)
   if #text > 60 then text = ("%s... (%d bytes)"):format(text:sub(1, 60), #text) end
   return ("%q"):format(text)

@@ -16,7 +16,14 @@ function T.connect(url, opts)
 end
 
 function T.close(c) return c:close() end
-function T.get(c, key) return c:get(key) end
+
+-- The value alone, a lone nil, or nil and the error.
+function T.get(c, key)
+  local value, err = c:get(key)
+  if err ~= nil then return value, err end
+  return value
+end
+
 function T.set(c, key, value, opts) return c:set(key, value, opts) end
 function T.incr(c, key, delta) return c:incr(key, delta) end
 function T.get_multi(c, keys) return c:get_many(keys) end
