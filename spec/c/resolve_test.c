@@ -1,5 +1,5 @@
-/* Look-ups through the system's own getaddrinfo, watched; names that begin with "slow" are held up
- * until the gate opens, and then are not known. */
+/* Look-ups through the system's own getaddrinfo, watched; names that begin with "slow" are held
+ * up until the gate opens, and then are not known. */
 #include "resolve.h"
 
 #include "check.h"
