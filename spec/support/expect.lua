@@ -63,7 +63,7 @@ end
 local function values_match(want, got)
   if not got then return false end
   for key, entry in pairs(want) do
-    if base64.decode(entry.value_b64) ~= got[key] then return false end
+    if M.mismatch(entry, { value = got[key] }) then return false end
   end
   for key in pairs(got) do
     if want[key] == nil then return false end
@@ -100,9 +100,10 @@ local CHECKS = {
   value_b64 = function(want, got) return got.value == base64.decode(want) end,
   value_len = function(want, got) return got.value ~= nil and #got.value == want end,
   value_fill = function(want, got, all)
+    if type(want) == "table" then return got.value == string.char(want.byte):rep(want.len) end
     return got.value == string.char(want):rep(all.value_len)
   end,
-  flags = function(want, got) return tonumber(got.flags) == want end,
+  flags = function(want, got) return tonumber(got.flags) == tonumber(want) end,
   cas = function(want, got) return tostring(got.cas) == tostring(want) end,
   number = function(want, got) return got.number == want end,
   values = function(want, got) return values_match(want, got.values) end,

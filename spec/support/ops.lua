@@ -36,7 +36,8 @@ end
 
 -- The options table of a storing command; nil where the request asks for none.
 local function options_of(request)
-  local options = { ttl = M.number(request.ttl), flags = request.flags }
+  local options = { ttl = M.number(request.ttl), flags = request.flags,
+                    initial = request.initial }
   if request.noreply then options.quiet = true end
   return next(options) and options or nil
 end
@@ -50,6 +51,8 @@ local SUBMIT = {
   delete = function(to, r) return to:delete(M.key(r), options_of(r)) end,
   touch = function(to, r) return to:touch(M.key(r), M.number(r.ttl)) end,
   version = function(to) return to:version() end,
+  noop = function(to) return to:noop() end,
+  flush_all = function(to) return to:flush_all() end,
   stats = function(to) return to:stats() end,
   meta = function(to, r) return to:meta(r.cmd, M.key(r), r.flags, M.value(r)) end,
 }
@@ -111,6 +114,8 @@ local OUTCOME = {
   prepend = either("stored", "not_stored"), delete = either("deleted", "not_found"),
   touch = either("touched", "not_found"), incr = counter_outcome, decr = counter_outcome,
   version = function(text) return { version = text } end,
+  noop = function(done) return { ok = done } end,
+  flush_all = function(done) return { ok = done } end,
   stats = function(stats) return { stats = stats } end,
   meta = function(reply) return { meta = reply } end,
 }

@@ -101,9 +101,20 @@ end
 
 -- A wrong type is thrown, with nothing sent: where a case hands text in for a number and wants
 -- bad_value, that is the refusal it asks for.
+local function kind_of(got)
+  if got.thrown then return got.sent == "" and "bad_value" or nil end
+  return got.error and got.error.kind
+end
+
 function CHECKS.error_kind(want, got)
-  if got.thrown then return want == "bad_value" and got.sent == "" end
-  return got.error ~= nil and got.error.kind == want
+  return kind_of(got) == want
+end
+
+function CHECKS.error_kind_any(want, got)
+  for _, kind in ipairs(want) do
+    if kind_of(got) == kind then return true end
+  end
+  return false
 end
 
 -- ------------------------------------------------------------------- playing

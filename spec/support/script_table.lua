@@ -7,12 +7,13 @@ local T = { url = arg[2], url_blackhole = arg[3] }
 
 local counted, failed = 0, 0
 
-local function millis(opts)
-  return opts and opts.timeout_ms and ("?timeout=%dms"):format(opts.timeout_ms) or ""
-end
-
+-- { timeout_ms = n } bounds the connect and every request.
 function T.connect(url, opts)
-  return mj.connect(url .. millis(opts))
+  if opts and opts.timeout_ms then
+    url = ("%s%stimeout=%dms&connect_timeout=%dms"):format(
+      url, url:find("?", 1, true) and "&" or "?", opts.timeout_ms, opts.timeout_ms)
+  end
+  return mj.connect(url)
 end
 
 function T.close(c) return c:close() end
