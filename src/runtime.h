@@ -9,6 +9,7 @@
 #include <lua.h>
 
 struct mj__pool;
+struct mj__resolver;
 
 struct mj__loop *mj__runtime_loop(struct mj__runtime *);
 /* The main Lua thread: for protected calls from callbacks, never for scripts. */
@@ -17,10 +18,14 @@ lua_State *mj__runtime_lua(struct mj__runtime *);
 struct mj__resolver *mj__runtime_resolver(struct mj__runtime *, struct mj__error *error);
 /* The buffers that connections borrow (buffer.h). */
 struct mj__pool *mj__runtime_pool(struct mj__runtime *);
+/* True once the Lua state is being closed, by mj_close or by os.exit(code, true): every wait has
+ * been abandoned, no task runs any more, and the host hears of nothing. Finalizers of userdata run
+ * now, and may still use the loop and the pool. */
+bool mj__runtime_closing(const struct mj__runtime *);
 
-/* Calls fn(L, arg) under lua_cpcall on the main thread, from a callback of the loop. 0, or -1 when
- * it threw; the error is then reported to the host's error function, once. Leaves the stack as it
- * was. */
+/* Calls fn(L, arg) under lua_pcall on the main thread, from a callback of the loop: fn finds arg
+ * as light userdata, its only argument. 0, or -1 when it threw; the error is then reported to the
+ * host's error function, once. Leaves the stack as it was. Allocates nothing itself. */
 int mj__runtime_protect(struct mj__runtime *, lua_CFunction fn, void *arg);
 
 #endif

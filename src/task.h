@@ -4,7 +4,7 @@
  * value, and whoever completes the thing pushes the results onto the task's stack and calls
  * mj__task_wake. Results become the return values of the primitive. A wait that is interrupted
  * (cancel, a deadline of the script) returns nil and the token MJ__INTERRUPT: the Lua wrapper
- * around every primitive (moonjay.wait) then raises the error that mj__task_interrupt kept. */
+ * around every primitive (moonjay.wait) then raises the error that the runtime kept. */
 #ifndef MJ_TASK_H
 #define MJ_TASK_H
 
@@ -27,10 +27,17 @@ struct mj__interrupted {
 /* What a task waits for, seen from the task. */
 struct mj__wait_ops {
     /* The wait is interrupted: forget the task (a late completion must not touch it any more) and
-     * fill *out: error.kind MJ__TIMEOUT, or MJ__CONNECT_TIMEOUT while connecting; phase; sent; a
-     * text; what op, key and server are known (borrowed until the call's end, may stay NULL). */
+     * fill *out, which comes all zero but for kind MJ__TIMEOUT: kind MJ__CONNECT_TIMEOUT while
+     * connecting; phase; sent; what op, key and server are known (borrowed until the next call
+     * into the same room, may stay NULL). The text is the runtime's, unless one is set. */
     void (*abandon)(struct mj__task *, void *arg, uint64_t tag, struct mj__interrupted *out);
 };
+
+/* The second value (behind nil) of a primitive that did not do its work: light userdata. Scripts
+ * know them as core.INTERRUPT and core.RETRY. */
+extern const char mj__tokens[2];
+#define MJ__INTERRUPT ((void *)(uintptr_t)&mj__tokens[0]) /* raise core.take_interrupt() */
+#define MJ__RETRY ((void *)(uintptr_t)&mj__tokens[1])     /* call again, same arguments */
 
 /* First call of every primitive that waits. Returns the current task; throws (moonjay error text
  * that names the cause) outside any task, or where a yield cannot pass (a sort comparator, gsub,
@@ -45,7 +52,8 @@ int mj__task_refuse(lua_State *L, struct mj__task *);
 int mj__task_wait(lua_State *L, struct mj__task *, const struct mj__wait_ops *ops, void *arg,
                   uint64_t tag);
 /* The stack that results go to: push elsewhere, under protection, then lua_xmove here. There is
- * room for 16 values. */
+ * room for 16 values, and pushing what allocates nothing (nil, a boolean, a number, light
+ * userdata) needs no protection. */
 lua_State *mj__task_stack(struct mj__task *);
 /* The wait is over and `count` results are on the task's stack: it runs in this turn (or the next,
  * when called from a flush). Allocates nothing. */

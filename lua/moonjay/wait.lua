@@ -1,0 +1,29 @@
+-- moonjay.wait: what stands between a script and a primitive of moonjay.core that waits.
+--
+--   local value, more = submit(self, a, b)
+--   if more == nil then return value end
+--   return settle(submit, value, more, self, a, b)
+--
+-- A primitive returns its results, or nil and a token: INTERRUPT when the task was cancelled or
+-- a deadline of the script passed, RETRY when there was no room and now there is. So a script
+-- never calls a primitive itself, but through a function like the one above.
+
+local core = require "moonjay.core"
+
+local INTERRUPT, RETRY = core.INTERRUPT, core.RETRY
+local take_interrupt = core.take_interrupt
+
+local M = {}
+
+-- Deals with what a primitive returned: raises what interrupted it, calls it again as long as
+-- it asks for that, and returns anything else as it is (two values).
+function M.settle(primitive, value, more, ...)
+  while value == nil do
+    if more == INTERRUPT then error(take_interrupt(), 0) end
+    if more ~= RETRY then break end
+    value, more = primitive(...)
+  end
+  return value, more
+end
+
+return M

@@ -1,0 +1,311 @@
+#include "runtime_parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char mj__tokens[2] = {0, 1};
+
+static struct mj__task *task_of_timer(struct mj__timer *timer) {
+    return (struct mj__task *)((char *)timer - offsetof(struct mj__task, timer));
+}
+
+/* ---- where a wait may be ---- */
+
+struct mj__task *mj__task_here(lua_State *L, const char *what) {
+    struct mj__task *task = mj__runtime_of(L)->current;
+    if (task == NULL) {
+        mj__lua_misuse(L, what,
+                       "only a task can wait: call it inside mj.spawn(function() ... end)");
+    }
+    if (lua_isyieldable(L) == 0) {
+        mj__lua_misuse(L, what,
+                       "cannot wait inside table.sort, string.gsub, require, dofile or another "
+                       "C function that calls back: fetch before it, or after it");
+    }
+    return task;
+}
+
+bool mj__task_interrupted(const struct mj__task *task) {
+    return task->cancelled || task->passed > 0;
+}
+
+int mj__task_wait(lua_State *L, struct mj__task *task, const struct mj__wait_ops *ops,
+                  void *arg, uint64_t tag) {
+    task->ops = ops;
+    task->arg = arg;
+    task->tag = tag;
+    task->state = MJ__TASK_WAITING;
+    return lua_yield(L, 0);
+}
+
+lua_State *mj__task_stack(struct mj__task *task) {
+    return task->L;
+}
+
+void mj__task_wake(struct mj__task *task, int count) {
+    task->count = count;
+    task->state = MJ__TASK_READY;
+    mj__list_push(&task->runtime->ready, task);
+}
+
+/* ---- interruptions ---- */
+
+/* `deadline` NULL: the task was cancelled. */
+static void describe(struct mj__interrupted *what, const struct mj__deadline *deadline) {
+    struct mj__error *error = &what->error;
+    if (deadline == NULL) {
+        error->kind = MJ__CANCELLED;
+        snprintf(error->text, sizeof error->text, "the task was cancelled");
+    } else if (error->text[0] == '\0') {
+        snprintf(error->text, sizeof error->text, "the deadline of %g s passed",
+                 deadline->seconds);
+    }
+}
+
+/* Leaves the error as what the task's wrapper will raise. */
+static void keep_error(lua_State *L, struct mj__task *task, const struct mj__interrupted *what,
+                       const struct mj__deadline *deadline) {
+    struct mj__runtime *runtime = task->runtime;
+    luaL_checkstack(L, 8, NULL);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->interrupts);
+    mj__lua_push_error(L, &what->error, what->op, what->key, what->key_size, what->server);
+    if (deadline != NULL) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->owned);
+        lua_pushvalue(L, -2);
+        lua_pushnumber(L, (lua_Number)deadline->id);
+        lua_rawset(L, -3);
+        lua_pop(L, 1);
+    }
+    lua_rawseti(L, -2, (int)task->slot + 1);
+    lua_pop(L, 1);
+    task->traced = true;
+}
+
+struct interruption {
+    struct mj__task *task;
+    const struct mj__deadline *deadline;
+    struct mj__interrupted what;
+};
+
+static int keep_interruption(lua_State *L) {
+    struct interruption *interruption = lua_touserdata(L, 1);
+    keep_error(L, interruption->task, &interruption->what, interruption->deadline);
+    return 0;
+}
+
+static void interrupt(struct mj__task *task, const struct mj__deadline *deadline) {
+    struct interruption interruption = {
+        .task = task,
+        .deadline = deadline,
+        .what.error.kind = MJ__TIMEOUT,
+    };
+    if (task->state == MJ__TASK_WAITING) {
+        task->ops->abandon(task, task->arg, task->tag, &interruption.what);
+    }
+    describe(&interruption.what, deadline);
+    mj__runtime_protect(task->runtime, keep_interruption, &interruption);
+    if (task->state == MJ__TASK_WAITING) {
+        lua_pushnil(task->L);
+        lua_pushlightuserdata(task->L, MJ__INTERRUPT);
+        mj__task_wake(task, 2);
+    }
+}
+
+void mj__task_cancel(struct mj__task *task) {
+    bool ended = task->state == MJ__TASK_ENDED || task->state == MJ__TASK_SPARE;
+    if (ended || task->cancelled || task->runtime->closing) {
+        return;
+    }
+    task->cancelled = true;
+    if (task->state == MJ__TASK_WAITING || !task->started) {
+        interrupt(task, NULL);
+    }
+}
+
+/* The outermost: what passed there makes the inner ones moot. */
+static const struct mj__deadline *passed_deadline(const struct mj__task *task) {
+    const struct mj__deadline *passed = NULL;
+    for (const struct mj__deadline *at = task->deadlines; at != NULL; at = at->outer) {
+        passed = at->passed ? at : passed;
+    }
+    return passed;
+}
+
+int mj__task_refuse(lua_State *L, struct mj__task *task) {
+    struct mj__interrupted what = {.error.kind = MJ__TIMEOUT};
+    const struct mj__deadline *deadline = task->cancelled ? NULL : passed_deadline(task);
+    describe(&what, deadline);
+    keep_error(L, task, &what, deadline);
+    lua_pushnil(L);
+    lua_pushlightuserdata(L, MJ__INTERRUPT);
+    return 2;
+}
+
+void mj__task_push_interrupt(lua_State *L, struct mj__task *task) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->runtime->interrupts);
+    lua_rawgeti(L, -1, (int)task->slot + 1);
+    if (lua_isnil(L, -1)) {
+        lua_pop(L, 2);
+        lua_pushliteral(L, "interrupted, and not enough memory to say by what");
+        return;
+    }
+    lua_pushnil(L);
+    lua_rawseti(L, -3, (int)task->slot + 1);
+    lua_remove(L, -2);
+}
+
+static void leave_list(struct mj__task_list *list, struct mj__task *task) {
+    struct mj__task_list rest = {NULL, NULL};
+    struct mj__task *other;
+    while ((other = mj__list_pop(list)) != NULL) {
+        if (other != task) {
+            mj__list_push(&rest, other);
+        }
+    }
+    *list = rest;
+}
+
+void mj__task_undo_wait(lua_State *L, struct mj__task *task) {
+    struct mj__interrupted ignored = {.error.kind = MJ__TIMEOUT};
+    if (task->state == MJ__TASK_WAITING) {
+        task->ops->abandon(task, task->arg, task->tag, &ignored);
+    } else {
+        leave_list(&task->runtime->later, task);
+    }
+    task->state = MJ__TASK_RUNNING;
+    task->traced = true;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, task->runtime->interrupts);
+    lua_insert(L, -2);
+    lua_rawseti(L, -2, (int)task->slot + 1);
+    lua_pop(L, 1);
+}
+
+/* ---- deadlines ---- */
+
+static void deadline_passed(struct mj__timer *timer) {
+    struct mj__deadline *deadline =
+        (struct mj__deadline *)((char *)timer - offsetof(struct mj__deadline, timer));
+    deadline->passed = true;
+    deadline->task->passed++;
+    if (deadline->task->state == MJ__TASK_WAITING) {
+        interrupt(deadline->task, deadline);
+    }
+}
+
+int mj__deadline_begin(struct mj__deadline *deadline, struct mj__task *task, double seconds) {
+    *deadline = (struct mj__deadline){
+        .timer.fire = deadline_passed,
+        .seconds = seconds,
+        .id = ++task->runtime->deadline_ids,
+    };
+    mj__time when = mj__clock() + (mj__time)(seconds * (double)MJ__SECOND);
+    if (mj__timer_set(task->runtime->loop, &deadline->timer, when) != 0) {
+        return -1;
+    }
+    deadline->task = task;
+    deadline->outer = task->deadlines;
+    task->deadlines = deadline;
+    return 0;
+}
+
+void mj__deadline_end(struct mj__deadline *deadline) {
+    struct mj__task *task = deadline->task;
+    if (task == NULL) {
+        return;
+    }
+    mj__timer_stop(task->runtime->loop, &deadline->timer);
+    /* Not always the innermost: a generator with a deadline may end after its caller's. */
+    struct mj__deadline **link = &task->deadlines;
+    while (*link != deadline) {
+        link = &(*link)->outer;
+    }
+    *link = deadline->outer;
+    task->passed -= deadline->passed;
+    deadline->task = NULL;
+}
+
+/* ---- sleep ---- */
+
+int mj__task_pause(lua_State *L, struct mj__task *task) {
+    task->count = 0;
+    task->state = MJ__TASK_READY;
+    mj__list_push(&task->runtime->later, task);
+    return lua_yield(L, 0);
+}
+
+static void slept(struct mj__timer *timer) {
+    mj__task_wake(task_of_timer(timer), 0);
+}
+
+static void abandon_sleep(struct mj__task *task, void *arg, uint64_t tag,
+                          struct mj__interrupted *out) {
+    (void)arg;
+    (void)tag;
+    mj__timer_stop(task->runtime->loop, &task->timer);
+    out->op = "sleep";
+}
+
+static const struct mj__wait_ops sleep_ops = {abandon_sleep};
+
+static void set_timer(lua_State *L, struct mj__task *task, mj__time span,
+                      void (*fire)(struct mj__timer *)) {
+    task->timer.fire = fire;
+    if (mj__timer_set(task->runtime->loop, &task->timer, mj__clock() + span) != 0) {
+        luaL_error(L, "not enough memory");
+    }
+}
+
+int mj__task_sleep(lua_State *L, struct mj__task *task, mj__time span) {
+    set_timer(L, task, span, slept);
+    return mj__task_wait(L, task, &sleep_ops, NULL, 0);
+}
+
+/* ---- waiting for another task ---- */
+
+static struct mj__task *task_of_waiter(struct mj__waiter *waiter) {
+    return (struct mj__task *)((char *)waiter - offsetof(struct mj__task, waiter));
+}
+
+void mj__task_add_waiter(struct mj__task *other, struct mj__waiter *waiter) {
+    other->claimed = true;
+    waiter->next = other->waiters;
+    waiter->link = &other->waiters;
+    if (waiter->next != NULL) {
+        waiter->next->link = &waiter->next;
+    }
+    other->waiters = waiter;
+}
+
+static void joined(struct mj__waiter *waiter) {
+    struct mj__task *task = task_of_waiter(waiter);
+    mj__timer_stop(task->runtime->loop, &task->timer);
+    lua_pushboolean(task->L, true);
+    mj__task_wake(task, 1);
+}
+
+static void join_timed_out(struct mj__timer *timer) {
+    struct mj__task *task = task_of_timer(timer);
+    mj__waiter_leave(&task->waiter);
+    lua_pushboolean(task->L, false);
+    mj__task_wake(task, 1);
+}
+
+static void abandon_join(struct mj__task *task, void *arg, uint64_t tag,
+                         struct mj__interrupted *out) {
+    (void)arg;
+    (void)tag;
+    mj__timer_stop(task->runtime->loop, &task->timer);
+    mj__waiter_leave(&task->waiter);
+    out->op = "task:wait";
+}
+
+static const struct mj__wait_ops join_ops = {abandon_join};
+
+int mj__task_join(lua_State *L, struct mj__task *task, struct mj__task *other, mj__time span) {
+    if (span != MJ__NEVER) {
+        set_timer(L, task, span, join_timed_out);
+    }
+    task->waiter.ended = joined;
+    mj__task_add_waiter(other, &task->waiter);
+    return mj__task_wait(L, task, &join_ops, NULL, 0);
+}
