@@ -286,6 +286,23 @@ describe("--memcached", function()
     os.execute("kill " .. child)
   end)
 
+  it("does not wait for a process that the script forked", function()
+    local result = run("$MOONJAY --memcached " .. script([[
+      local ffi = require "ffi"
+      ffi.cdef "int fork(void); int poll(void *, unsigned long, int); void _exit(int);"
+      local child = ffi.C.fork()
+      if child == 0 then
+        ffi.C.poll(nil, 0, 60000)
+        ffi.C._exit(0)
+      end
+      print(os.getenv("MEMCACHE_URL"), "child " .. child)
+    ]]))
+    local child = result.out:match("child (%d+)")
+    assert.is_true(program.alive(child))
+    os.execute("kill " .. child)
+    assert.is_true(nothing_left(socket_in(result.out)))
+  end)
+
   it("stops memcached when its guard is killed, and sweeps up at the end", function()
     local running = program.start("$MOONJAY --memcached " .. script(HOLD))
     local socket = socket_in(running:output())

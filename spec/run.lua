@@ -20,4 +20,5 @@ end)
 if not ok and err ~= nil then
   io.stderr:write("spec/run.lua: ", tostring(err), "\n")
 end
+if counts.passed + counts.failed == 0 then io.stderr:write("no spec ran\n") end
 if not ok or counts.failed > 0 or counts.passed == 0 then os.exit(1, true) end

@@ -10,7 +10,8 @@ local MARKS = { success = ".", failure = "F", error = "E", pending = "s" }
 
 local function text_of(message)
   if type(message) == "string" then return message end
-  if message == nil then return "an error without a value" end
+  local meta = getmetatable(message)
+  if type(message) ~= "table" or (meta and meta.__tostring) then return tostring(message) end
   return require("pl.pretty").write(message)
 end
 
