@@ -62,10 +62,12 @@ struct words {
 
 /* Pushes the error at `index` as text. Throws where its own __tostring does. */
 static void push_text(lua_State *L, int index) {
-    if (lua_type(L, index) == LUA_TSTRING || lua_type(L, index) == LUA_TNUMBER) {
+    int top = lua_gettop(L);
+    if (lua_isstring(L, index)) {
         lua_pushvalue(L, index);
         lua_tostring(L, -1);
     } else if (!luaL_callmeta(L, index, "__tostring") || lua_type(L, -1) != LUA_TSTRING) {
+        lua_settop(L, top);
         lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, index));
     }
 }
@@ -182,6 +184,7 @@ void mj__call_cancelled(struct mj__runtime *runtime, struct mj__task *task) {
 struct chunk {
     const char *name, *text;
     size_t size;
+    int status; /* Lua's */
 };
 
 static int add_traceback(lua_State *L) {
@@ -192,14 +195,14 @@ static int add_traceback(lua_State *L) {
 
 /* Runs the chunk in a coroutine of its own: the main thread runs no scripts. */
 static int load_chunk(lua_State *L) {
-    const struct chunk *chunk = lua_touserdata(L, 1);
+    struct chunk *chunk = lua_touserdata(L, 1);
     lua_State *coroutine = lua_newthread(L);
     lua_pushcfunction(coroutine, add_traceback);
-    int status = luaL_loadbufferx(coroutine, chunk->text, chunk->size, chunk->name, "t");
-    if (status == 0) {
-        status = lua_pcall(coroutine, 0, 0, 1);
+    chunk->status = luaL_loadbufferx(coroutine, chunk->text, chunk->size, chunk->name, "t");
+    if (chunk->status == 0) {
+        chunk->status = lua_pcall(coroutine, 0, 0, 1);
     }
-    if (status != 0) {
+    if (chunk->status != 0) {
         lua_xmove(coroutine, L, 1);
         return lua_error(L);
     }
@@ -213,6 +216,7 @@ static int attempt(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
         mj__runtime_fail(runtime, "the runtime is closing");
         return MJ_ERROR;
     }
+    mj__runtime_relieve(runtime);
     lua_State *L = runtime->L;
     struct mj__task *current = runtime->current;
     runtime->current = NULL;
@@ -229,7 +233,8 @@ static int attempt(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
 
 int mj_load(mj_runtime *runtime, const char *name, const char *text, size_t size) {
     struct chunk chunk = {.name = name, .text = text, .size = size};
-    return attempt(runtime, load_chunk, &chunk);
+    int status = attempt(runtime, load_chunk, &chunk);
+    return chunk.status == LUA_ERRMEM ? MJ_NOMEM : status;
 }
 
 /* ---- call ---- */

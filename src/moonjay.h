@@ -30,9 +30,11 @@ typedef void (*mj_done_fn)(mj_runtime *, mj_task, int status, const mj_results *
 /* All fields but size may be zero. Set size to sizeof(mj_options). */
 typedef struct mj_options {
     size_t size;
-    size_t memory_limit; /* bytes the Lua state may hold; 0: no limit */
-    /* An error in a task that nobody waits for, with its traceback; text is terminated and
-     * borrowed. NULL: such errors are only counted. */
+    /* Bytes the Lua state may hold; 0: no limit. Beyond it scripts meet the error "not enough
+     * memory". Where LuaJIT takes no allocator none holds: mj_error says so after mj_open. */
+    size_t memory_limit;
+    /* An error in a task that nobody waited for by the end of the turn: "task failed: ERROR" and
+     * its traceback. text is terminated and borrowed. NULL: such errors are only counted. */
     void (*error)(mj_runtime *, const char *text, void *arg);
     void *error_arg;
 } mj_options;
@@ -40,32 +42,39 @@ typedef struct mj_options {
 /* NULL when it fails: then error (of error_size bytes, may be NULL) holds one line that says why. */
 mj_runtime *mj_open(const mj_options *options, char *error, size_t error_size);
 
-/* Compiles and runs a text chunk, to define functions; it may not wait. name is shown in
- * tracebacks ("@file.lua", "=what"). MJ_OK, MJ_ERROR (mj_error says what), MJ_NOMEM. */
+/* Compiles and runs a text chunk, to define functions; it may spawn tasks, but not wait. name is
+ * shown in tracebacks ("@file.lua", "=what"). MJ_OK, MJ_ERROR (mj_error says what), MJ_NOMEM. */
 int mj_load(mj_runtime *, const char *name, const char *text, size_t size);
 
 /* Starts a task: calls the global function with that name. types is one letter an argument: `s`
  * const char *, `b` const char * and size_t, `n` double, `i` int64_t, `t` int as boolean. done may
  * be NULL. The task first runs in the next turn. 0: not started, mj_error says why. */
-mj_task mj_call(mj_runtime *, const char *function, mj_done_fn done, void *arg, const char *types,
-                ...);
-/* The task's present wait, and every later one, throws an error of kind cancelled. */
+mj_task mj_call(mj_runtime *, const char *function, mj_done_fn done, void *arg,
+                const char *types, ...);
+/* The task's present wait, and every later one, throws an error of kind cancelled; a task that
+ * never ran will not. It ends in a turn to come, as MJ_CANCELLED unless its script catches that. */
 void mj_cancel(mj_runtime *, mj_task);
 
 /* Runs turns without ever blocking, until nothing is ready or budget_us microseconds have passed;
- * returns within the budget plus one task step. The number of live tasks, or a negative status. */
+ * returns within the budget plus one task step, of which it runs at least one. The number of live
+ * tasks, or a negative status: MJ_ERROR when the event loop failed, MJ_USAGE from a callback. */
 int mj_poll(mj_runtime *, long budget_us);
-/* Runs until no task is left. MJ_OK, or MJ_ERROR when some task failed and nobody waited for it. */
+/* Runs until no task is left and no posted function waits, whatever connections are open. MJ_OK;
+ * MJ_ERROR when some task failed and nobody waited for it; MJ_USAGE from a callback. */
 int mj_run(mj_runtime *);
 
-/* From any thread: fn is called in a turn of the runtime, on its thread. MJ_OK or MJ_NOMEM. */
+/* From any thread: fn is called once, in a turn of the runtime or, at the latest, when it closes,
+ * on its thread. The caller sees to it that the runtime is not closed meanwhile. MJ_OK, MJ_NOMEM. */
 int mj_post(mj_runtime *, void (*fn)(mj_runtime *, void *), void *arg);
 
 /* The last failure of mj_load or mj_call, in words; "" if none. Borrowed until the next call. */
 const char *mj_error(mj_runtime *);
 
-/* Ends everything: every pending done is called once with MJ_CANCELLED, connections are closed,
- * all memory is given back. Not from inside a callback of the runtime. NULL is harmless. */
+/* Ends everything, in this order: posted functions run; every pending done is called once with
+ * MJ_CANCELLED (mj_call and mj_load refuse by now); the Lua state is closed, and with it the
+ * connections; all memory is given back. Not from inside a callback of the runtime. NULL is
+ * harmless. A script may end the process by os.exit(code, true): then the state is closed at once,
+ * no done is called, and closing the runtime in an atexit function is safe. */
 void mj_close(mj_runtime *);
 
 /* Results: how many, and each by its place from 0. A string is borrowed; NULL where it is none. */

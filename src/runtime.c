@@ -45,12 +45,14 @@ static int collect(lua_State *L) {
 
 /* LuaJIT does not collect when memory runs out, and by itself only once use has doubled: near the
  * limit that is too late. */
-static void relieve(struct mj__runtime *runtime) {
+void mj__runtime_relieve(struct mj__runtime *runtime) {
     size_t limit = runtime->options.memory_limit;
-    if (limit == 0 || runtime->memory < limit / 4 * 3 ||
-        runtime->memory < runtime->relieved + limit / 16) {
+    bool near =
+        runtime->memory >= limit / 4 * 3 && runtime->memory >= runtime->relieved + limit / 16;
+    if (limit == 0 || !(runtime->refused || near)) {
         return;
     }
+    runtime->refused = false;
     mj__runtime_protect(runtime, collect, NULL);
     runtime->relieved = runtime->memory;
 }
@@ -58,7 +60,9 @@ static void relieve(struct mj__runtime *runtime) {
 static bool work(void *arg) {
     struct mj__runtime *runtime = arg;
     bool more = mj__tasks_work(runtime);
-    relieve(runtime);
+    if (runtime->ended.first == NULL) {
+        mj__runtime_relieve(runtime); /* else once what those tasks held is garbage */
+    }
     return more;
 }
 

@@ -101,7 +101,7 @@ struct mj__runtime {
 
     struct mj__task *current;
     struct mj__task_list ready, later, ended;
-    struct mj__task_list spare, bare; /* with a coroutine, without */
+    struct mj__task *spare, *bare; /* stacks: those with a coroutine, those without */
     size_t spares;
     struct mj__task **slots;
     size_t slot_count, slot_capacity;
@@ -204,5 +204,7 @@ void mj__call_cancelled(struct mj__runtime *, struct mj__task *);
 
 /* Keeps the words for mj_error. */
 void mj__runtime_fail(struct mj__runtime *, const char *text);
+/* Collects garbage where the memory limit is near, or was met. */
+void mj__runtime_relieve(struct mj__runtime *);
 
 #endif

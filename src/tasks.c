@@ -66,6 +66,18 @@ static void forget(struct mj__runtime *runtime, int table, const struct mj__task
 
 /* ---- taken and given back ---- */
 
+/* The one that was used last is taken first: it is still in the processor's cache. */
+static void stack_push(struct mj__task **stack, struct mj__task *task) {
+    task->next = *stack;
+    *stack = task;
+}
+
+static struct mj__task *stack_pop(struct mj__task **stack) {
+    struct mj__task *task = *stack;
+    *stack = task->next;
+    return task;
+}
+
 /* A task without a coroutine joins the bare ones. */
 static void add_slot(lua_State *L, struct mj__runtime *runtime) {
     if (runtime->slot_count == runtime->slot_capacity) {
@@ -87,7 +99,7 @@ static void add_slot(lua_State *L, struct mj__runtime *runtime) {
     task->slot = (uint32_t)runtime->slot_count;
     task->generation = 1;
     runtime->slots[runtime->slot_count++] = task;
-    mj__list_push(&runtime->bare, task);
+    stack_push(&runtime->bare, task);
 }
 
 /* Gives the first bare task a coroutine, so that it is spare. */
@@ -100,9 +112,9 @@ static void add_coroutine(lua_State *L, struct mj__runtime *runtime) {
     lua_pushboolean(L, true);
     lua_rawset(L, -3);
     lua_pop(L, 1);
-    struct mj__task *task = mj__list_pop(&runtime->bare);
+    struct mj__task *task = stack_pop(&runtime->bare);
     task->L = coroutine;
-    mj__list_push(&runtime->spare, task);
+    stack_push(&runtime->spare, task);
     runtime->spares++;
 }
 
@@ -120,14 +132,14 @@ static void drop_coroutine(struct mj__runtime *runtime, struct mj__task *task) {
 struct mj__task *mj__task_start(lua_State *L, struct mj__runtime *runtime, int count,
                                 int handle) {
     luaL_checkstack(L, 8, "too many values");
-    bool reused = runtime->spare.first != NULL;
+    bool reused = runtime->spare != NULL;
     if (!reused) {
-        if (runtime->bare.first == NULL) {
+        if (runtime->bare == NULL) {
             add_slot(L, runtime);
         }
         add_coroutine(L, runtime);
     }
-    struct mj__task *task = runtime->spare.first;
+    struct mj__task *task = runtime->spare;
     if (lua_checkstack(task->L, count + 1 + MJ__TASK_ROOM) == 0) {
         luaL_error(L, "too many arguments");
     }
@@ -141,7 +153,7 @@ struct mj__task *mj__task_start(lua_State *L, struct mj__runtime *runtime, int c
         task->handle->id = mj__task_id(task);
     }
     lua_xmove(L, task->L, count + 1);
-    mj__list_pop(&runtime->spare);
+    stack_pop(&runtime->spare);
     runtime->spares--;
     runtime->reused += reused;
     runtime->started++;
@@ -178,9 +190,9 @@ static void make_spare(struct mj__runtime *runtime, struct mj__task *task) {
     runtime->live--;
     if (task->L != NULL) {
         runtime->spares++;
-        mj__list_push(&runtime->spare, task);
+        stack_push(&runtime->spare, task);
     } else {
-        mj__list_push(&runtime->bare, task);
+        stack_push(&runtime->bare, task);
     }
 }
 
@@ -255,6 +267,7 @@ void mj__tasks_settle(struct mj__deferred *settle) {
         mj__call_ended(runtime, task);
         make_spare(runtime, task);
     }
+    mj__runtime_relieve(runtime);
 }
 
 /* ---- running ---- */
