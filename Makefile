@@ -11,6 +11,8 @@
 #   make deps        install what building and `make test` need (Debian packages)
 #   make deps-ci     ... and what lint needs
 #   make clean
+#
+# V=1 shows the commands.
 
 VERSION := 0.1.0
 PREFIX  := /usr/local
@@ -27,6 +29,7 @@ LIBRARIES := luajit libevent_core
 WARNINGS  := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
 LANGUAGE   = -std=c11 -D_GNU_SOURCE -DMOONJAY_VERSION='"$(VERSION)"' -Isrc \
              $(shell pkg-config --cflags $(LIBRARIES))
+COMPILE    = $(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS)
 LINK       = $(shell pkg-config --libs $(LIBRARIES)) -lpthread
 SANITIZE  := -fsanitize=address,undefined -fno-sanitize-recover=all
 
@@ -35,6 +38,8 @@ OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
 C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
 C_FILES := $(wildcard src/*.c spec/c/*.c)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
+
+Q := $(if $(V),,@)
 
 # What is made with other make commands is made by as many of them as there are processors.
 SUBMAKE := +@$(MAKE) --no-print-directory -j$(JOBS)
@@ -47,25 +52,27 @@ all: $(BUILD)/moonjay $(BUILD)/libmoonjay.a
 # ---- build ---------------------------------------------------------------------------------
 
 $(BUILD)/moonjay: $(BUILD)/main.o $(BUILD)/libmoonjay.a
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LINK)
+	@echo "link    $@"
+	$Q$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LINK)
 
 $(BUILD)/libmoonjay.a: $(OBJECTS)
-	rm -f $@
-	ar rcs $@ $^
+	@echo "archive $@"
+	$Qrm -f $@ && ar rcs $@ $^
 
 $(BUILD)/%.o: src/%.c Makefile | ready
-	$(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	@echo "compile $<"
+	$Q$(COMPILE) -MMD -MP -c -o $@ $<
 
 $(BUILD)/%.o: $(BUILD)/%.c
-	$(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS) -c -o $@ $<
+	$Q$(COMPILE) -c -o $@ $<
 
 # The Lua library as bytecode with its debug information, one array a module. The folders are
 # prerequisites because their time changes when a module comes or goes.
 module_name = $(subst /,.,$(patsubst %/init,%,$(1:lua/%.lua=%)))
 module_array = luaJIT_BC_$(subst .,_,$(module_name))
 $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_modules.h | ready
-	@echo "bytecode of lua/moonjay > $@"
-	@set -e; exec > $@; echo '#include "lua_modules.h"'; echo '#include <stddef.h>'; cd lua; \
+	@echo "compile lua/moonjay"
+	$Qset -e; exec > $@; echo '#include "lua_modules.h"'; echo '#include <stddef.h>'; cd lua; \
 	$(foreach m,$(MODULES),luajit -bg -t h -n $(call module_name,$m) $(m:lua/%=%) -;) \
 	echo 'const struct mj__lua_module mj__lua_modules[] = {'; \
 	$(foreach m,$(MODULES),echo '    {"$(call module_name,$m)",' \
@@ -75,8 +82,8 @@ $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_mo
 specs: all $(C_SPECS)
 
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
-	$(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libmoonjay.a \
-	    $(LINK)
+	@echo "compile $<"
+	$Q$(COMPILE) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libmoonjay.a $(LINK)
 
 -include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d)
 
