@@ -27,6 +27,7 @@ struct mj__waiting_answer *mj__batch_add(struct mj__batch *batch,
     answer->key_at = of.key_at;
     answer->key_size = of.key_size;
     answer->id = of.id;
+    answer->own_token = (of.bits & MJ__OPAQUE) != 0;
     answer->more = false;
     answer->failed = false;
     answer->value = NULL;
@@ -65,6 +66,8 @@ static void hand_over_one(struct mj__batch *batch, const struct mj__waiting_answ
         .command = mj__command((enum mj__command_id)waiting->id),
         .key = mj__requests_key(&conn->requests, waiting->key_at),
         .key_size = keyless ? 0 : waiting->key_size,
+        .own_token = waiting->own_token,
+        .owner = conn->owner.arg,
     };
     if (!waiting->failed && conn->state == MJ__CONN_CLOSED) {
         error = conn->cause;
@@ -351,6 +354,28 @@ const struct mj__conn_counters *mj__conn_counters(const struct mj__conn *conn) {
 
 uint64_t mj__conn_inflight(const struct mj__conn *conn) {
     return mj__requests_count(&conn->requests);
+}
+
+const struct mj__command *mj__conn_request(const struct mj__conn *conn, uint64_t seq,
+                                           const char **key, size_t *key_size) {
+    if (seq < conn->requests.head || seq >= conn->requests.tail) {
+        return NULL;
+    }
+    const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+    *key = mj__requests_key(&conn->requests, request->key_at);
+    *key_size = request->key_size;
+    return mj__command((enum mj__command_id)request->id);
+}
+
+enum mj__phase mj__conn_phase(const struct mj__conn *conn) {
+    static const enum mj__phase phases[] = {
+        [MJ__CONN_RESOLVING] = MJ__PHASE_RESOLVE,
+        [MJ__CONN_CONNECTING] = MJ__PHASE_CONNECT,
+        [MJ__CONN_HANDSHAKE] = MJ__PHASE_HANDSHAKE,
+        [MJ__CONN_OPEN] = MJ__PHASE_NONE,
+        [MJ__CONN_CLOSED] = MJ__PHASE_NONE,
+    };
+    return phases[conn->state];
 }
 
 int mj__conn_fd(const struct mj__conn *conn) {

@@ -24,10 +24,12 @@ struct mj__answer {
     const struct mj__command *command;
     const struct mj__error *error; /* NULL: the server answered */
     bool more;                     /* further answers to this request follow */
+    bool own_token;                /* reply.opaque is the connection's own, not the caller's */
     struct mj__reply reply;
     const char *value; /* reply.value_size bytes when reply.has_value; NULL: they went to the sink */
     const char *key;   /* the request's */
     size_t key_size;
+    void *owner; /* the connection's owner.arg */
 };
 
 /* Where a large value goes as it is read, straight from the socket. */
@@ -93,6 +95,9 @@ int mj__conn_submit(struct mj__conn *, const struct mj__call *, const struct mj_
  * dropped; one that is half written closes the connection. *error gets phase and sent; its kind and
  * text are the caller's. */
 void mj__conn_abandon(struct mj__conn *, uint64_t seq, struct mj__error *error);
+/* The same for every request with this done function and argument. */
+void mj__conn_abandon_all(struct mj__conn *, mj__done_fn *done, const void *arg,
+                          struct mj__error *error);
 
 /* Waits for room, behind those that wait already; its deadline is set here. */
 void mj__conn_park(struct mj__conn *, struct mj__parked *);
@@ -101,6 +106,8 @@ void mj__conn_unpark(struct mj__conn *, struct mj__parked *);
 /* A parked one that was told there is room comes to use it: the next submit is let in, and keeps
  * the deadline that was set when it was parked. To be called once for every `ready`. */
 void mj__conn_redeem(struct mj__conn *, const struct mj__parked *);
+/* It came, and does not submit after all. */
+void mj__conn_return_ticket(struct mj__conn *);
 
 bool mj__conn_is_open(const struct mj__conn *);
 /* Decided once it is open: MJ__META or MJ__ASCII. */
@@ -108,6 +115,12 @@ enum mj__protocol mj__conn_protocol(const struct mj__conn *);
 const struct mj__endpoint *mj__conn_endpoint(const struct mj__conn *);
 const struct mj__conn_counters *mj__conn_counters(const struct mj__conn *);
 uint64_t mj__conn_inflight(const struct mj__conn *);
+/* What the outstanding request at seq is, and its key (borrowed until the next submit). NULL: it
+ * is not outstanding. */
+const struct mj__command *mj__conn_request(const struct mj__conn *, uint64_t seq, const char **key,
+                                           size_t *key_size);
+/* What it is doing while it is not open. */
+enum mj__phase mj__conn_phase(const struct mj__conn *);
 int mj__conn_fd(const struct mj__conn *); /* -1: closed */
 /* Quiet requests that no ordinary request has followed yet. */
 bool mj__conn_has_unfenced(const struct mj__conn *);

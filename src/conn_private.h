@@ -49,7 +49,7 @@ struct mj__waiting_answer {
     size_t key_size;
     uint32_t index;
     uint8_t id;
-    bool more;
+    bool more, own_token;
     /* It failed: the text is the batch's error's, the facts its own. */
     bool failed;
     enum mj__kind kind;

@@ -251,16 +251,35 @@ static void forget(struct mj__conn *conn, struct mj__request *request) {
     }
 }
 
-void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
-    if (conn->state == MJ__CONN_CLOSED || seq < conn->requests.head) {
-        return;
-    }
+/* True: it is half written. */
+static bool abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
     bool half = mj__conn_progress(conn, seq, &error->phase, &error->sent);
     if (error->sent == MJ__SENT_NO) {
         error->sent = MJ__SENT_MAYBE; /* its bytes are in line and will still leave */
     }
     forget(conn, mj__requests_at(&conn->requests, seq));
     conn->counters.abandoned++;
+    return half;
+}
+
+void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
+    if (conn->state == MJ__CONN_CLOSED || seq < conn->requests.head) {
+        return;
+    }
+    if (abandon(conn, seq, error)) {
+        half_written(conn, "was given up");
+    }
+}
+
+void mj__conn_abandon_all(struct mj__conn *conn, mj__done_fn *done, const void *arg,
+                          struct mj__error *error) {
+    bool half = false;
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        if (request->done == done && request->arg == arg) {
+            half |= abandon(conn, seq, error);
+        }
+    }
     if (half) {
         half_written(conn, "was given up");
     }
@@ -335,7 +354,18 @@ static mj__time earlier(mj__time a, mj__time b) {
     return a < b ? a : b;
 }
 
+/* Before a request is given up, what has come already is read: after a pause of the whole process
+ * more may lie ready than one read a turn has taken. */
+static void read_once_more(struct mj__conn *conn, mj__time now) {
+    const struct mj__requests *queue = &conn->requests;
+    uint64_t oldest = conn->expiring > queue->head ? conn->expiring : queue->head;
+    if (oldest != queue->tail && mj__requests_at(queue, oldest)->deadline <= now) {
+        mj__conn_readable(conn);
+    }
+}
+
 mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
+    read_once_more(conn, now);
     expire_parked(conn, now);
     if (expire_requests(conn, now)) {
         half_written(conn, "timed out");
@@ -350,7 +380,7 @@ mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
     } else if (conn->unfenced > 0) {
         next = conn->fence_due;
     }
-    if (conn->expiring != conn->requests.tail) {
+    if (conn->expiring < conn->requests.tail) {
         next = earlier(next, mj__requests_at(&conn->requests, conn->expiring)->deadline);
     }
     if (mj__requests_count(&conn->requests) > 0) {
@@ -388,6 +418,11 @@ void mj__conn_redeem(struct mj__conn *conn, const struct mj__parked *parked) {
         conn->ticket = true;
         conn->ticket_deadline = parked->deadline;
     }
+}
+
+void mj__conn_return_ticket(struct mj__conn *conn) {
+    conn->ticket = false;
+    mj__conn_room(conn);
 }
 
 void mj__conn_room(struct mj__conn *conn) {

@@ -5,12 +5,13 @@
 --   return settle(submit, value, more, self, a, b)
 --
 -- A primitive returns its results, or nil and a token: INTERRUPT when the task was cancelled or
--- a deadline of the script passed, RETRY when there was no room and now there is. So a script
--- never calls a primitive itself, but through a function like the one above.
+-- a deadline of the script passed, RETRY when there was no room and now there is, NO_MEMORY when
+-- an answer came and there was no memory to make it. So a script never calls a primitive itself, but through a function like the one above.
 
 local core = require "moonjay.core"
+local errors = require "moonjay.errors"
 
-local INTERRUPT, RETRY = core.INTERRUPT, core.RETRY
+local INTERRUPT, RETRY, NO_MEMORY = core.INTERRUPT, core.RETRY, core.NO_MEMORY
 local take_interrupt = core.take_interrupt
 
 local M = {}
@@ -20,6 +21,12 @@ local M = {}
 function M.settle(primitive, value, more, ...)
   while value == nil do
     if more == INTERRUPT then error(take_interrupt(), 0) end
+    if more == NO_MEMORY then
+      return nil, errors.new {
+        kind = "no_memory", sent = "yes", retryable = false,
+        message = "the answer came, but there was no memory to hold it",
+      }
+    end
     if more ~= RETRY then break end
     value, more = primitive(...)
   end

@@ -1,0 +1,225 @@
+-- moonjay.many: commands over many keys at once, on one connection.
+--
+--   conn:get_many { "a", "b" }            --> { a = "1" }
+--   conn:set_many({ a = "1", b = "2" })   --> 2
+--   conn:delete_many { "a", "nothing" }   --> 1
+--
+-- get_many asks with the classic multi-get, which servers answer in one write; keys that only
+-- binary_keys allows are asked for one by one. All of them are sent at once and waited for
+-- together, in chunks, so that memory stays bounded whatever the length of the list.
+
+local core = require "moonjay.core"
+
+local M = {}
+
+local STRIDE = 6
+local NONE, commands = core.NONE, core.commands
+
+-- moonjay.pipeline needs this module, so it is asked for when it is needed.
+local function run(conn, calls, count) return require "moonjay.pipeline".run(conn, calls, count) end
+
+local function record(calls, index, number, a, b, c)
+  local at = (index - 1) * STRIDE
+  calls[at + 1], calls[at + 2] = number, a
+  calls[at + 3] = b == nil and NONE or b
+  calls[at + 4] = c == nil and NONE or c
+  calls[at + 5], calls[at + 6] = NONE, NONE
+end
+
+-- Throws unless keys is a list of strings.
+function M.check_keys(name, keys)
+  if type(keys) ~= "table" then
+    core.misuse("conn:" .. name, "keys must be a list of strings, got " .. type(keys))
+  end
+  for i = 1, #keys do
+    if type(keys[i]) ~= "string" then
+      core.misuse("conn:" .. name, ("key %d must be a string, got %s"):format(i, type(keys[i])))
+    end
+  end
+end
+
+-- ---- get ----
+
+-- A value of length 0 may be a lease's stub: mg tells. Takes the stubs out of values.
+local function ask_again(conn, values, errors, empty)
+  local calls, count, asked = {}, 0, {}
+  for _, key in ipairs(empty) do
+    if values[key] == "" and not asked[key] then
+      asked[key] = true
+      count = count + 1
+      record(calls, count, commands.get, key)
+    end
+  end
+  if count == 0 then return errors end
+  local replies, err = run(conn, calls, count)
+  for i = 1, count do
+    local key = calls[(i - 1) * STRIDE + 2]
+    values[key] = replies and replies[i] or nil
+    local failure = replies == nil and err or replies.errors[i]
+    if failure then
+      errors = errors or {}
+      errors[key] = failure
+    end
+  end
+  return errors
+end
+
+-- Keys of a chunk that failed, as far as no value came for them.
+local function blame(keys, from, last, values, errors, err)
+  errors = errors or {}
+  for i = from, last do
+    if values[keys[i]] == nil then errors[keys[i]] = err end
+  end
+  return errors
+end
+
+-- One multi-get a chunk.
+local function fold_chunks(keys, ends)
+  return function(conn, replies, failures, _, first, last, empty)
+    local values, errors = replies[first] or {}, nil
+    local from = 1
+    for i = first, last do
+      if i > first then
+        for key, value in pairs(replies[i] or {}) do values[key] = value end
+      end
+      local stop = ends[i - first + 1]
+      if failures[i] then errors = blame(keys, from, stop, values, errors, failures[i]) end
+      from = stop + 1
+    end
+    if empty[1] and conn:protocol() == "meta" then
+      errors = ask_again(conn, values, errors, empty)
+    end
+    return values, nil, errors
+  end
+end
+
+-- One get a key.
+local function fold_gets(keys)
+  return function(_, replies, failures, _, first)
+    local values, errors = {}, nil
+    for i, key in ipairs(keys) do
+      values[key] = replies[first + i - 1]
+      if failures[first + i - 1] then
+        errors = errors or {}
+        errors[key] = failures[first + i - 1]
+      end
+    end
+    return values, nil, errors
+  end
+end
+
+local function plan_gets(keys)
+  local plan = { fold = fold_gets(keys) }
+  for i, key in ipairs(keys) do plan[i] = { "get", key } end
+  return plan
+end
+
+-- The calls that get these keys, as { name, argument }, with .fold for their replies; nil and an
+-- error when a key is bad. Throws where keys is no list of strings.
+function M.plan_get(conn, keys)
+  if type(keys) ~= "table" then
+    core.misuse("conn:get_many", "keys must be a list of strings, got " .. type(keys))
+  end
+  local plan, ends, from, separate = {}, {}, 1, false
+  while keys[from] ~= nil do
+    local text, behind = core.join_keys(conn, keys, from)
+    if text == nil then return nil, behind end
+    if text == false then
+      separate, behind = true, from + 1
+    else
+      plan[#plan + 1] = { "get_many", text }
+      ends[#plan] = behind - 1
+    end
+    from = behind
+  end
+  if separate then return plan_gets(keys) end
+  plan.fold = fold_chunks(keys, ends)
+  return plan
+end
+
+function M.get(conn, keys)
+  local plan, err = M.plan_get(conn, keys)
+  if plan == nil then return nil, err end
+  local calls, count = {}, #plan
+  if count == 0 then return {} end
+  for i = 1, count do record(calls, i, commands[plan[i][1]], plan[i][2]) end
+  local replies, empty = run(conn, calls, count)
+  if replies == nil then return nil, empty end
+  local values, _, errors = plan.fold(conn, replies, replies.errors, replies.more, 1, count, empty)
+  return values, errors
+end
+
+-- ---- set, delete ----
+
+-- The keys of a table of values, sorted so that runs are alike. Throws a misuse.
+function M.check_set(values, options)
+  if type(values) ~= "table" then
+    core.misuse("conn:set_many", "values must be a table of key = value, got " .. type(values))
+  end
+  local keys = {}
+  for key, value in pairs(values) do
+    core.check.set(key, value, options)
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  return keys
+end
+
+-- How many of the calls were answered with yes.
+function M.fold_count(keys)
+  return function(_, replies, failures, _, first)
+    local count, errors = 0, nil
+    for i, key in ipairs(keys) do
+      local at = first + i - 1
+      if replies[at] then count = count + 1 end
+      if failures[at] then
+        errors = errors or {}
+        errors[key] = failures[at]
+      end
+    end
+    return count, nil, errors
+  end
+end
+
+local function run_each(conn, keys, number, values, options)
+  local calls, count = {}, #keys
+  for i, key in ipairs(keys) do
+    if values then
+      record(calls, i, number, key, values[key], options)
+    else
+      record(calls, i, number, key)
+    end
+  end
+  if count == 0 then return 0 end
+  local replies, err = run(conn, calls, count)
+  if replies == nil then return nil, err end
+  local yes, _, errors = M.fold_count(keys)(conn, replies, replies.errors, nil, 1)
+  return yes, errors
+end
+
+function M.set(conn, values, options)
+  return run_each(conn, M.check_set(values, options), commands.set, values, options)
+end
+
+function M.delete(conn, keys)
+  M.check_keys("delete_many", keys)
+  return run_each(conn, keys, commands.delete)
+end
+
+-- ---- counters ----
+
+local function digits(number)
+  return type(number) == "string" and number or ("%.0f"):format(number)
+end
+
+-- A counter that is missing, over ascii: add it, and count when somebody was faster. Returns the
+-- number, or nil and an error.
+function M.create_counter(conn, name, key, delta, options)
+  local initial = digits(options.initial)
+  local added, err = conn:add(key, initial, { ttl = options.ttl })
+  if added == nil then return nil, err end
+  if added then return tonumber(initial) <= 2 ^ 53 and tonumber(initial) or initial end
+  return conn[name](conn, key, delta)
+end
+
+return M

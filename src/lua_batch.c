@@ -1,0 +1,418 @@
+/* lua_batch.c: many calls that leave together and are answered in one wait.
+ *
+ * A batch is userdata around a flat list of calls, six places each: the command's number and its
+ * arguments. Answers go straight into its tables. It is run once. */
+#include "lua_conn.h"
+#include "lua_error.h"
+
+#include <lauxlib.h>
+#include <string.h>
+
+#define BATCH_META "moonjay.batch"
+
+enum {
+    STRIDE = 6,             /* a call: its number and five arguments */
+    CHUNK_BYTES = 32 << 10, /* of the keys of one multi-get */
+    CHUNK_KEYS = 1000
+};
+
+/* Places in the batch's environment, which keeps all it works with. */
+enum { CALLS = 1, REPLIES, ERRORS, MORE, EMPTY };
+
+struct mj__lua_batch {
+    struct mj__lua_conn *self;
+    struct mj__task *task;
+    int tables;  /* registry reference to the environment while it runs */
+    int replies; /* and to the table of replies */
+    uint32_t count, next, pending, failed;
+    bool waiting; /* all is submitted */
+    bool lost;    /* memory ran out */
+    bool ran;
+    struct mj__error refusal; /* kind NONE: none */
+};
+
+static const char none_token; /* stands for an argument that was left out */
+
+static struct mj__lua_batch *batch_at(lua_State *L, int index) {
+    return luaL_checkudata(L, index, BATCH_META);
+}
+
+/* ---- answers ---------------------------------------------------------------------------- */
+
+/* tables[place][index + 1] = the value on top, which is taken off. */
+static void keep(lua_State *L, const struct mj__lua_batch *batch, int place, uint32_t index) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->tables);
+    lua_rawgeti(L, -1, place);
+    lua_pushvalue(L, -3);
+    lua_rawseti(L, -2, (int)index + 1);
+    lua_pop(L, 3);
+}
+
+static void keep_failure(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
+                         const struct mj__error *error, const char *op, const char *key,
+                         size_t key_size) {
+    batch->failed++;
+    mj__lua_push_error(L, error, op, key, key_size, mj__lua_conn_name(batch->self));
+    keep(L, batch, ERRORS, index);
+}
+
+/* An answer of several lines is a table: keys and values, names and what they stand for. */
+static void keep_line(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
+                      const struct mj__answer *answer) {
+    const struct mj__reply *reply = &answer->reply;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
+    lua_rawgeti(L, -1, (int)index + 1);
+    if (lua_isnil(L, -1)) {
+        lua_pop(L, 1);
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_rawseti(L, -3, (int)index + 1);
+    }
+    if (reply->code == MJ__STAT || reply->code == MJ__VA) {
+        lua_pushlstring(L, reply->key, reply->key_size);
+        if (reply->code == MJ__STAT) {
+            lua_pushlstring(L, reply->text, reply->text_size);
+        } else {
+            lua_pushlstring(L, answer->value, (size_t)reply->value_size);
+        }
+        lua_rawset(L, -3);
+    }
+    lua_pop(L, 2);
+    if (reply->code == MJ__VA && reply->value_size == 0) { /* a stored nothing, or a lease's stub */
+        lua_rawgeti(L, LUA_REGISTRYINDEX, batch->tables);
+        lua_rawgeti(L, -1, EMPTY);
+        lua_pushlstring(L, reply->key, reply->key_size);
+        lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
+        lua_pop(L, 2);
+    }
+}
+
+static void keep_answer(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
+                        const struct mj__answer *answer) {
+    if (answer->error != NULL) {
+        bool many = answer->command == mj__command(MJ__GET_MANY);
+        keep_failure(L, batch, index, answer->error, answer->command->name,
+                     many || answer->key_size == 0 ? NULL : answer->key, answer->key_size);
+        return;
+    }
+    if (answer->command == mj__command(MJ__GET_MANY) || answer->command == mj__command(MJ__STATS)) {
+        keep_line(L, batch, index, answer);
+        return;
+    }
+    if (mj__lua_push_answer(L, batch->self, answer) == 2) {
+        keep(L, batch, MORE, index);
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
+    lua_insert(L, -2);
+    lua_rawseti(L, -2, (int)index + 1);
+    lua_pop(L, 1);
+}
+
+static void let_go(struct mj__lua_batch *batch) {
+    lua_State *L = mj__runtime_lua(batch->self->runtime);
+    luaL_unref(L, LUA_REGISTRYINDEX, batch->tables);
+    luaL_unref(L, LUA_REGISTRYINDEX, batch->replies);
+    batch->tables = LUA_NOREF;
+    batch->replies = LUA_NOREF;
+    batch->task = NULL;
+}
+
+/* What the run gives: how many failed. Pushes nothing that could fail. */
+static int push_outcome(lua_State *L, struct mj__lua_batch *batch) {
+    bool lost = batch->lost;
+    if (lost) {
+        lua_pushnil(L);
+        lua_pushlightuserdata(L, MJ__NO_MEMORY_TOKEN);
+    } else {
+        lua_pushnumber(L, batch->failed);
+    }
+    return lost ? 2 : 1;
+}
+
+static void one_ended(struct mj__lua_batch *batch) {
+    batch->pending--;
+    if (batch->waiting && batch->pending == 0) {
+        struct mj__task *task = batch->task;
+        int count = push_outcome(mj__task_stack(task), batch);
+        let_go(batch);
+        mj__task_wake(task, count);
+    }
+}
+
+void mj__lua_batch_done(void *arg, uint32_t index, const struct mj__answer *answer) {
+    struct mj__lua_batch *batch = arg;
+    keep_answer(mj__runtime_lua(batch->self->runtime), batch, index, answer);
+    if (!answer->more) {
+        one_ended(batch);
+    }
+}
+
+void mj__lua_batch_lost(void *arg) {
+    struct mj__lua_batch *batch = arg;
+    batch->lost = true;
+    one_ended(batch);
+}
+
+void mj__lua_batch_refused(struct mj__lua_batch *batch, const struct mj__error *error) {
+    batch->refusal = *error;
+}
+
+void mj__lua_batch_abandon(struct mj__lua_batch *batch, struct mj__error *error) {
+    mj__conn_abandon_all(batch->self->conn, mj__lua_batch_done, batch, error);
+    let_go(batch);
+}
+
+static void abandon(struct mj__task *task, void *arg, uint64_t tag, struct mj__interrupted *out) {
+    struct mj__lua_batch *batch = arg;
+    (void)task;
+    (void)tag;
+    out->op = "pipeline";
+    out->server = mj__lua_conn_name(batch->self);
+    mj__lua_batch_abandon(batch, &out->error);
+}
+
+static const struct mj__wait_ops batch_wait = {.abandon = abandon};
+
+/* ---- submit ----------------------------------------------------------------------------- */
+
+/* Pushes the arguments of the call at `index` behind the command's number; returns the base. */
+static int push_arguments(lua_State *L, int calls, uint32_t index, enum mj__command_id *id) {
+    int place = (int)index * STRIDE + 1;
+    lua_rawgeti(L, calls, place);
+    *id = (enum mj__command_id)lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    int base = lua_gettop(L) + 1;
+    for (int i = 1; i < STRIDE; i++) {
+        lua_rawgeti(L, calls, place + i);
+        if (lua_touserdata(L, -1) == &none_token) {
+            lua_pop(L, 1);
+            lua_pushnil(L);
+        }
+    }
+    return base;
+}
+
+static int read_many(lua_State *L, int base, struct mj__call *call) {
+    memset(call, 0, sizeof *call);
+    call->id = MJ__GET_MANY;
+    call->text = lua_tolstring(L, base, &call->text_size);
+    return 0;
+}
+
+static int read_call(lua_State *L, struct mj__lua_batch *batch, int base, enum mj__command_id id,
+                     struct mj__call *call, struct mj__error *error) {
+    int into;
+    if (id == MJ__GET_MANY) {
+        return read_many(L, base, call);
+    }
+    int status = mj__lua_read_call(L, base, id, "pipeline", batch->self, call, &into, error);
+    if (status == 0 && into != 0) {
+        return mj__fail(error, MJ__UNSUPPORTED, "a pipeline reads no value into a buffer");
+    }
+    return status;
+}
+
+/* MJ__SUBMITTED also when the call itself is at fault: its error is kept. */
+static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
+    struct mj__call call;
+    struct mj__error error;
+    struct mj__lent lent, *by_reference = NULL;
+    enum mj__command_id id;
+    uint64_t seq;
+    uint32_t index = batch->next;
+    int base = push_arguments(L, calls, index, &id);
+    int status = read_call(L, batch, base, id, &call, &error);
+    if (status == 0 && batch->refusal.kind != MJ__KIND_NONE) {
+        error = batch->refusal;
+        status = MJ__REFUSED;
+    }
+    if (status == 0) {
+        bool quiet = (call.given & MJ__WITH_QUIET) != 0;
+        if (call.value_size > MJ__COPY_MAX) {
+            mj__lua_lend(L, id == MJ__META_COMMAND ? base + 3 : base + 1, batch->self, &call,
+                         &lent);
+            by_reference = &lent;
+        }
+        status = mj__conn_submit(batch->self->conn, &call, by_reference, NULL,
+                                 quiet ? NULL : mj__lua_batch_done, batch, index, &seq, &error);
+        if (status == MJ__SUBMITTED && quiet) {
+            lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
+            lua_pushboolean(L, 1);
+            lua_rawseti(L, -2, (int)index + 1);
+        } else if (status == MJ__SUBMITTED) {
+            batch->pending++;
+        } else if (by_reference != NULL) {
+            lent.release(lent.arg);
+        }
+    }
+    if (status == MJ__REFUSED) {
+        keep_failure(L, batch, index, &error, mj__command(id)->name,
+                     call.key_size > 0 ? call.key : NULL, call.key_size);
+        status = MJ__SUBMITTED;
+    }
+    lua_settop(L, base - 1);
+    batch->next += status == MJ__SUBMITTED;
+    return status;
+}
+
+static void begin(lua_State *L, struct mj__lua_batch *batch, struct mj__lua_conn *self,
+                  struct mj__task *task, int tables) {
+    batch->self = self;
+    batch->task = task;
+    batch->ran = true;
+    lua_pushvalue(L, tables);
+    batch->tables = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_rawgeti(L, tables, REPLIES);
+    batch->replies = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+/* core.run(conn, batch): how many calls failed; answers and errors are in the batch's tables. */
+static int run(lua_State *L) {
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "pipeline:run");
+    struct mj__lua_batch *batch = batch_at(L, 2);
+    struct mj__task *task = mj__task_here(L, "pipeline:run");
+    lua_settop(L, 2);
+    mj__lua_redeem(self, task);
+    if (mj__task_interrupted(task)) {
+        mj__conn_return_ticket(self->conn);
+        if (batch->task != NULL) {
+            struct mj__error ignored;
+            mj__lua_batch_abandon(batch, &ignored);
+        }
+        return mj__task_refuse(L, task);
+    }
+    lua_getfenv(L, 2);
+    int tables = lua_gettop(L);
+    lua_rawgeti(L, tables, CALLS);
+    int calls = lua_gettop(L);
+    if (batch->task == NULL) {
+        if (batch->ran) {
+            return mj__lua_misuse(L, "pipeline:run", "this batch ran already");
+        }
+        begin(L, batch, self, task, tables);
+    }
+    luaL_checkstack(L, 32, "too many values");
+    while (batch->next < batch->count) {
+        if (submit_next(L, batch, calls) == MJ__FULL) {
+            return mj__lua_park(L, self, task, "pipeline", batch);
+        }
+    }
+    if (batch->pending > 0) {
+        batch->waiting = true;
+        return mj__task_wait(L, task, &batch_wait, batch, 0);
+    }
+    let_go(batch);
+    return push_outcome(L, batch);
+}
+
+/* ---- made by the Lua side --------------------------------------------------------------- */
+
+/* core.new_batch(calls, count, replies, errors, more, empty): runs calls 1 to count of the flat
+ * list. replies[i], errors[i] and more[i] are set; empty lists keys whose value has length 0. */
+static int new_batch(lua_State *L) {
+    lua_settop(L, 6);
+    lua_Integer count = luaL_checkinteger(L, 2);
+    struct mj__lua_batch *batch = lua_newuserdata(L, sizeof *batch);
+    memset(batch, 0, sizeof *batch);
+    batch->count = (uint32_t)count;
+    batch->tables = LUA_NOREF;
+    batch->replies = LUA_NOREF;
+    luaL_getmetatable(L, BATCH_META);
+    lua_setmetatable(L, -2);
+    lua_createtable(L, EMPTY, 0);
+    lua_pushvalue(L, 1);
+    lua_rawseti(L, -2, CALLS);
+    for (int i = 0; i < 4; i++) {
+        lua_pushvalue(L, 3 + i);
+        lua_rawseti(L, -2, REPLIES + i);
+    }
+    lua_setfenv(L, -2);
+    return 1;
+}
+
+/* core.check[NAME](...): throws what the call would throw, and sends nothing. */
+static int check_command(lua_State *L) {
+    enum mj__command_id id = (enum mj__command_id)lua_tointeger(L, lua_upvalueindex(1));
+    mj__lua_check_call(L, 1, id, "pipeline");
+    return 0;
+}
+
+static int join_failed(lua_State *L, const struct mj__lua_conn *self,
+                       const struct mj__error *error, const char *key, size_t size) {
+    return mj__lua_fail(L, error, "get_many", key, size, mj__lua_conn_name(self));
+}
+
+/* core.join_keys(conn, keys, from): checks keys from `from` on and joins as many as fit one
+ * multi-get: the text and the place behind the last. A key that only binary_keys allows: false.
+ * nil and an error: a bad key. Throws where an element is no string. */
+static int join_keys(lua_State *L) {
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:get_many");
+    bool binary = mj__conn_endpoint(self->conn)->options.binary_keys;
+    char text[CHUNK_BYTES];
+    struct mj__error error;
+    size_t at = 0;
+    int from = (int)luaL_checkinteger(L, 3), place = from;
+    for (; place < from + CHUNK_KEYS; place++) {
+        size_t size;
+        lua_rawgeti(L, 2, place);
+        if (lua_isnil(L, -1)) {
+            break;
+        }
+        if (lua_type(L, -1) != LUA_TSTRING) {
+            return mj__lua_misuse(L, "conn:get_many", "key %d must be a string, got %s", place,
+                                  luaL_typename(L, -1));
+        }
+        const char *key = lua_tolstring(L, -1, &size);
+        if (mj__key_check(key, size, binary, &error) != 0) {
+            return join_failed(L, self, &error, key, size);
+        }
+        if (!mj__key_plain(key, size)) {
+            lua_pushboolean(L, 0);
+            return 1;
+        }
+        if (at + size + 1 > sizeof text) {
+            break;
+        }
+        memcpy(text + at, key, size);
+        at += size;
+        text[at++] = ' ';
+        lua_pop(L, 1);
+    }
+    lua_pushlstring(L, text, at > 0 ? at - 1 : 0);
+    lua_pushinteger(L, place);
+    return 2;
+}
+
+static void push_checks(lua_State *L) {
+    lua_createtable(L, 0, MJ__COMMANDS);
+    for (int id = 0; id < MJ__COMMANDS; id++) {
+        lua_pushinteger(L, id);
+        lua_pushcclosure(L, check_command, 1);
+        lua_setfield(L, -2, mj__command((enum mj__command_id)id)->name);
+    }
+}
+
+static void push_numbers(lua_State *L) {
+    lua_createtable(L, 0, MJ__COMMANDS);
+    for (int id = 0; id < MJ__COMMANDS; id++) {
+        lua_pushinteger(L, id);
+        lua_setfield(L, -2, mj__command((enum mj__command_id)id)->name);
+    }
+}
+
+void mj__lua_open_batch(lua_State *L) {
+    luaL_newmetatable(L, BATCH_META);
+    lua_pop(L, 1);
+    lua_pushcfunction(L, run);
+    lua_setfield(L, -2, "run");
+    lua_pushcfunction(L, new_batch);
+    lua_setfield(L, -2, "new_batch");
+    lua_pushcfunction(L, join_keys);
+    lua_setfield(L, -2, "join_keys");
+    push_checks(L);
+    lua_setfield(L, -2, "check");
+    push_numbers(L);
+    lua_setfield(L, -2, "commands");
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&none_token);
+    lua_setfield(L, -2, "NONE");
+}

@@ -1,0 +1,591 @@
+/* lua_conn.c: connections for scripts: connect, one call and its wait, close, what it counts. */
+#include "lua_conn.h"
+#include "lua_error.h"
+#include "lua_open.h"
+#include "url.h"
+
+#include <lauxlib.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char mj__no_memory_token;
+static const char conn_magic;
+static const char notify_key; /* registry: the function that hands an error to an on_error */
+
+#define CONN_META "moonjay.connection"
+
+struct mj__lua_conn *mj__lua_conn_at(lua_State *L, int index, const char *function) {
+    struct mj__lua_conn *self = lua_touserdata(L, index);
+    if (self == NULL || lua_type(L, index) != LUA_TUSERDATA ||
+        lua_objlen(L, index) != sizeof *self || self->magic != &conn_magic || self->conn == NULL) {
+        mj__lua_misuse(L, function, "call it on a connection, as conn:name(...), got %s",
+                       luaL_typename(L, index));
+    }
+    return self;
+}
+
+const char *mj__lua_conn_name(const struct mj__lua_conn *self) {
+    return mj__conn_endpoint(self->conn)->name;
+}
+
+/* ---- lent values ------------------------------------------------------------------------ */
+
+struct loan {
+    struct mj__runtime *runtime;
+    int reference;
+};
+
+static void return_loan(void *arg) {
+    struct loan *loan = arg;
+    lua_State *L = mj__runtime_lua(loan->runtime);
+    if (L != NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, loan->reference);
+    }
+    free(loan);
+}
+
+void mj__lua_lend(lua_State *L, int index, struct mj__lua_conn *self, const struct mj__call *call,
+                  struct mj__lent *lent) {
+    lua_pushvalue(L, index);
+    int reference = luaL_ref(L, LUA_REGISTRYINDEX);
+    struct loan *loan = malloc(sizeof *loan);
+    if (loan == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, reference);
+        luaL_error(L, "not enough memory");
+        return;
+    }
+    *loan = (struct loan){.runtime = self->runtime, .reference = reference};
+    *lent = (struct mj__lent){.bytes = call->value,
+                              .size = call->value_size,
+                              .release = return_loan,
+                              .arg = loan};
+}
+
+/* ---- parking ---------------------------------------------------------------------------- */
+
+static void remove_granted(struct mj__lua_parked *node) {
+    struct mj__lua_conn *self = node->self;
+    for (struct mj__lua_parked **at = &self->granted; *at != NULL; at = &(*at)->next) {
+        if (*at == node) {
+            *at = node->next;
+            if (self->granted_tail == &node->next) {
+                self->granted_tail = at;
+            }
+            return;
+        }
+    }
+}
+
+struct refusal {
+    struct mj__lua_parked *node;
+    const struct mj__error *error;
+};
+
+static int push_refusal(lua_State *L) {
+    const struct refusal *refusal = lua_touserdata(L, 1);
+    struct mj__lua_parked *node = refusal->node;
+    int count = mj__lua_fail(L, refusal->error, node->op, NULL, 0, mj__lua_conn_name(node->self));
+    lua_xmove(L, mj__task_stack(node->task), count);
+    return 0;
+}
+
+static void wake_with_token(struct mj__task *task, void *token) {
+    lua_State *stack = mj__task_stack(task);
+    lua_pushnil(stack);
+    lua_pushlightuserdata(stack, token);
+    mj__task_wake(task, 2);
+}
+
+static void on_room(struct mj__parked *parked, const struct mj__error *error) {
+    struct mj__lua_parked *node = (struct mj__lua_parked *)parked;
+    struct mj__lua_conn *self = node->self;
+    if (error == NULL) {
+        node->next = NULL;
+        *self->granted_tail = node;
+        self->granted_tail = &node->next;
+        wake_with_token(node->task, MJ__RETRY);
+        return;
+    }
+    if (node->batch != NULL) {
+        mj__lua_batch_refused(node->batch, error);
+        wake_with_token(node->task, MJ__RETRY);
+    } else {
+        struct refusal refusal = {.node = node, .error = error};
+        if (mj__runtime_protect(self->runtime, push_refusal, &refusal) == 0) {
+            mj__task_wake(node->task, 2);
+        } else {
+            wake_with_token(node->task, MJ__NO_MEMORY_TOKEN);
+        }
+    }
+    free(node);
+}
+
+static void abandon_parked(struct mj__task *task, void *arg, uint64_t tag,
+                           struct mj__interrupted *out) {
+    struct mj__lua_parked *node = arg;
+    (void)task;
+    (void)tag;
+    out->op = node->op;
+    out->server = mj__lua_conn_name(node->self);
+    out->error.phase = MJ__PHASE_QUEUE;
+    out->error.sent = MJ__SENT_NO;
+    mj__conn_unpark(node->self->conn, &node->parked);
+    if (node->batch != NULL) {
+        mj__lua_batch_abandon(node->batch, &out->error);
+    }
+    free(node);
+}
+
+static const struct mj__wait_ops parked_wait = {.abandon = abandon_parked};
+
+int mj__lua_park(lua_State *L, struct mj__lua_conn *self, struct mj__task *task, const char *op,
+                 struct mj__lua_batch *batch) {
+    struct mj__lua_parked *node = calloc(1, sizeof *node);
+    if (node == NULL) {
+        return luaL_error(L, "not enough memory");
+    }
+    node->parked.ready = on_room;
+    node->self = self;
+    node->task = task;
+    node->op = op;
+    node->batch = batch;
+    mj__conn_park(self->conn, &node->parked);
+    return mj__task_wait(L, task, &parked_wait, node, 0);
+}
+
+/* Granted tasks run in the order they were woken, so that it is the first, if it is any. */
+void mj__lua_redeem(struct mj__lua_conn *self, const struct mj__task *task) {
+    struct mj__lua_parked *node = self->granted;
+    while (node != NULL && node->task != task) {
+        node = node->next;
+    }
+    if (node == NULL) {
+        return;
+    }
+    remove_granted(node);
+    mj__conn_redeem(self->conn, &node->parked);
+    free(node);
+}
+
+/* ---- one call --------------------------------------------------------------------------- */
+
+/* The hot path's end: the answer goes onto the stack of the task that waits for it. */
+static void on_answer(void *arg, uint32_t index, const struct mj__answer *answer) {
+    struct mj__task *task = arg;
+    const struct mj__lua_conn *self = answer->owner;
+    lua_State *L = mj__runtime_lua(self->runtime);
+    (void)index;
+    int count = mj__lua_push_answer(L, self, answer);
+    lua_xmove(L, mj__task_stack(task), count);
+    mj__task_wake(task, count);
+}
+
+static void abandon_call(struct mj__task *task, void *arg, uint64_t seq,
+                         struct mj__interrupted *out) {
+    struct mj__lua_conn *self = arg;
+    (void)task;
+    const struct mj__command *command =
+        mj__conn_request(self->conn, seq, &out->key, &out->key_size);
+    out->op = command != NULL ? command->name : NULL;
+    out->server = mj__lua_conn_name(self);
+    mj__conn_abandon(self->conn, seq, &out->error);
+}
+
+static const struct mj__wait_ops call_wait = {.abandon = abandon_call};
+
+static int fail_call(lua_State *L, const struct mj__lua_conn *self, const struct mj__call *call,
+                     const struct mj__error *error) {
+    return mj__lua_fail(L, error, mj__command(call->id)->name,
+                        call->key_size > 0 ? call->key : NULL, call->key_size,
+                        mj__lua_conn_name(self));
+}
+
+/* core.connection.NAME(conn, ...): the command is the closure's own. */
+static int call_command(lua_State *L) {
+    enum mj__command_id id = (enum mj__command_id)lua_tointeger(L, lua_upvalueindex(1));
+    const char *name = mj__command(id)->name;
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, name);
+    struct mj__task *task = mj__task_here(L, name);
+    struct mj__lent lent, *by_reference = NULL;
+    struct mj__call call;
+    struct mj__error error;
+    uint64_t seq;
+    int into;
+    if (self->granted != NULL) {
+        mj__lua_redeem(self, task);
+    }
+    if (mj__task_interrupted(task)) {
+        mj__conn_return_ticket(self->conn);
+        return mj__task_refuse(L, task);
+    }
+    if (mj__lua_read_call(L, 2, id, "conn", self, &call, &into, &error) != 0) {
+        mj__conn_return_ticket(self->conn);
+        return fail_call(L, self, &call, &error);
+    }
+    if (into != 0) {
+        return mj__lua_submit_into(L, self, task, &call, into);
+    }
+    if (call.value_size > MJ__COPY_MAX) {
+        mj__lua_lend(L, id == MJ__META_COMMAND ? 5 : 3, self, &call, &lent);
+        by_reference = &lent;
+    }
+    bool quiet = (call.given & MJ__WITH_QUIET) != 0;
+    int status = mj__conn_submit(self->conn, &call, by_reference, NULL, quiet ? NULL : on_answer,
+                                 task, 0, &seq, &error);
+    if (status == MJ__SUBMITTED && !quiet) {
+        return mj__task_wait(L, task, &call_wait, self, seq);
+    }
+    if (status == MJ__SUBMITTED) {
+        lua_pushboolean(L, 1);
+        return 1;
+    }
+    if (by_reference != NULL) {
+        lent.release(lent.arg);
+    }
+    return status == MJ__FULL ? mj__lua_park(L, self, task, name, NULL)
+                              : fail_call(L, self, &call, &error);
+}
+
+/* ---- what the connection tells ---------------------------------------------------------- */
+
+/* Memory ran out while an answer was made: its task hears of that instead. */
+static void answer_lost(mj__done_fn *done, void *arg) {
+    if (done == on_answer) {
+        wake_with_token(arg, MJ__NO_MEMORY_TOKEN);
+    } else if (done == mj__lua_sink_done) {
+        mj__lua_sink_lost(arg);
+    } else {
+        mj__lua_batch_lost(arg);
+    }
+}
+
+static int hand_over(lua_State *L) {
+    mj__batch_hand_over(lua_touserdata(L, 1));
+    return 0;
+}
+
+static void on_deliver(void *arg, struct mj__conn *conn, struct mj__batch *batch) {
+    struct mj__lua_conn *self = arg;
+    mj__done_fn *done;
+    void *done_arg;
+    uint32_t index;
+    (void)conn;
+    while (mj__runtime_protect(self->runtime, hand_over, batch) != 0 &&
+           mj__batch_interrupted(batch, &done, &done_arg, &index)) {
+        answer_lost(done, done_arg);
+    }
+}
+
+static int push_connect_error(lua_State *L) {
+    const struct refusal *refusal = lua_touserdata(L, 1);
+    struct mj__lua_conn *self = (struct mj__lua_conn *)(void *)refusal->node;
+    int count = mj__lua_fail(L, refusal->error, "connect", NULL, 0, mj__lua_conn_name(self));
+    lua_xmove(L, mj__task_stack(self->connecting), count);
+    return 0;
+}
+
+static void on_opened(void *arg, struct mj__conn *conn, const struct mj__error *error) {
+    struct mj__lua_conn *self = arg;
+    struct mj__task *task = self->connecting;
+    (void)conn;
+    if (task == NULL) {
+        return;
+    }
+    if (error == NULL) {
+        lua_rawgeti(mj__task_stack(task), LUA_REGISTRYINDEX, self->self_ref);
+        mj__task_wake(task, 1);
+    } else {
+        struct refusal refusal = {.node = (void *)self, .error = error};
+        if (mj__runtime_protect(self->runtime, push_connect_error, &refusal) == 0) {
+            mj__task_wake(task, 2);
+        } else {
+            wake_with_token(task, MJ__NO_MEMORY_TOKEN);
+        }
+    }
+    self->connecting = NULL;
+    luaL_unref(mj__runtime_lua(self->runtime), LUA_REGISTRYINDEX, self->self_ref);
+    self->self_ref = LUA_NOREF;
+}
+
+struct quiet_failure {
+    struct mj__lua_conn *self;
+    const struct mj__error *error;
+    const struct mj__command *command;
+    const char *key;
+    size_t key_size;
+};
+
+/* The handler runs as a task of its own: it may wait, and it never meets a half-parsed buffer. */
+static int notify(lua_State *L) {
+    const struct quiet_failure *failure = lua_touserdata(L, 1);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&notify_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, failure->self->on_error);
+    mj__lua_push_error(L, failure->error, failure->command != NULL ? failure->command->name : NULL,
+                       failure->key, failure->key_size, mj__lua_conn_name(failure->self));
+    lua_call(L, 2, 0);
+    return 0;
+}
+
+static void on_quiet_failed(void *arg, struct mj__conn *conn, const struct mj__error *error,
+                            const struct mj__command *command, const char *key,
+                            size_t key_size) {
+    struct mj__lua_conn *self = arg;
+    struct quiet_failure failure = {self, error, command, key, key_size};
+    (void)conn;
+    if (self->on_error != LUA_NOREF) {
+        (void)mj__runtime_protect(self->runtime, notify, &failure);
+    }
+}
+
+/* ---- connect ---------------------------------------------------------------------------- */
+
+static void abandon_connect(struct mj__task *task, void *arg, uint64_t tag,
+                            struct mj__interrupted *out) {
+    struct mj__lua_conn *self = arg;
+    (void)task;
+    (void)tag;
+    out->op = "connect";
+    out->server = mj__lua_conn_name(self);
+    out->error.kind = MJ__CONNECT_TIMEOUT;
+    out->error.phase = mj__conn_phase(self->conn);
+    self->connecting = NULL;
+    mj__conn_close(self->conn);
+    luaL_unref(mj__runtime_lua(self->runtime), LUA_REGISTRYINDEX, self->self_ref);
+    self->self_ref = LUA_NOREF;
+}
+
+static const struct mj__wait_ops connect_wait = {.abandon = abandon_connect};
+
+/* The options of mj.connect: on_error alone. */
+static int read_on_error(lua_State *L, int index) {
+    if (lua_isnoneornil(L, index)) {
+        return LUA_NOREF;
+    }
+    if (!lua_istable(L, index)) {
+        mj__lua_misuse(L, "connect", "options must be a table, got %s", luaL_typename(L, index));
+    }
+    lua_pushnil(L);
+    while (lua_next(L, index) != 0) {
+        if (lua_type(L, -2) != LUA_TSTRING || strcmp(lua_tostring(L, -2), "on_error") != 0) {
+            lua_pushvalue(L, -2);
+            mj__lua_misuse(L, "connect",
+                           "unknown option '%s': its only one is on_error, the rest stands in "
+                           "the URL",
+                           lua_tostring(L, -1) != NULL ? lua_tostring(L, -1) : "?");
+        }
+        if (!lua_isfunction(L, -1)) {
+            mj__lua_misuse(L, "connect", "on_error must be a function, got %s",
+                           luaL_typename(L, -1));
+        }
+        lua_pop(L, 1);
+    }
+    lua_getfield(L, index, "on_error");
+    return luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+static struct mj__lua_conn *new_userdata(lua_State *L) {
+    struct mj__lua_conn *self = lua_newuserdata(L, sizeof *self);
+    memset(self, 0, sizeof *self);
+    self->magic = &conn_magic;
+    self->runtime = mj__runtime_of(L);
+    self->self_ref = LUA_NOREF;
+    self->on_error = LUA_NOREF;
+    self->granted_tail = &self->granted;
+    luaL_getmetatable(L, CONN_META);
+    lua_setmetatable(L, -2);
+    return self;
+}
+
+static struct mj__conn *open_endpoint(struct mj__lua_conn *self,
+                                      const struct mj__endpoint *endpoint,
+                                      struct mj__error *error) {
+    const struct mj__conn_owner owner = {.opened = on_opened,
+                                         .deliver = on_deliver,
+                                         .quiet_failed = on_quiet_failed,
+                                         .arg = self};
+    struct mj__resolver *resolver = NULL;
+    if (endpoint->transport != MJ__UNIX) {
+        resolver = mj__runtime_resolver(self->runtime, error);
+        if (resolver == NULL) {
+            return NULL;
+        }
+    }
+    return mj__conn_open(mj__runtime_loop(self->runtime), mj__runtime_pool(self->runtime),
+                         resolver, endpoint, &owner, error);
+}
+
+/* The URL's only server; nothing of it is kept. */
+static int open_url(struct mj__lua_conn *self, const char *text, size_t size,
+                    struct mj__error *error, char *name, size_t name_size) {
+    struct mj__url url;
+    if (mj__url_parse(text, size, &url, error) != 0) {
+        return -1;
+    }
+    snprintf(name, name_size, "%s", url.endpoints[0].name);
+    if (url.count != 1) {
+        mj__fail(error, MJ__BAD_URL, "a connection goes to one server, and the URL names %zu",
+                 url.count);
+    } else {
+        self->conn = open_endpoint(self, &url.endpoints[0], error);
+    }
+    mj__url_free(&url);
+    return self->conn != NULL ? 0 : -1;
+}
+
+/* core.connect(url [, options]) */
+static int connect_url(lua_State *L) {
+    struct mj__task *task = mj__task_here(L, "connect");
+    struct mj__error error;
+    char name[160] = "";
+    size_t size;
+    if (lua_type(L, 1) != LUA_TSTRING) {
+        mj__lua_misuse(L, "connect", "url must be a string, got %s", luaL_typename(L, 1));
+    }
+    const char *text = lua_tolstring(L, 1, &size);
+    if (mj__task_interrupted(task)) {
+        return mj__task_refuse(L, task);
+    }
+    struct mj__lua_conn *self = new_userdata(L);
+    self->on_error = read_on_error(L, 2);
+    lua_pushvalue(L, -1);
+    self->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+    if (open_url(self, text, size, &error, name, sizeof name) != 0) {
+        luaL_unref(L, LUA_REGISTRYINDEX, self->self_ref);
+        self->self_ref = LUA_NOREF;
+        return mj__lua_fail(L, &error, "connect", NULL, 0, name[0] != '\0' ? name : NULL);
+    }
+    self->connecting = task;
+    return mj__task_wait(L, task, &connect_wait, self, 0);
+}
+
+/* ---- the rest --------------------------------------------------------------------------- */
+
+static int close_conn(lua_State *L) {
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:close");
+    mj__conn_close(self->conn);
+    return 0;
+}
+
+static int has_unfenced(lua_State *L) {
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:close");
+    lua_pushboolean(L, mj__conn_is_open(self->conn) && mj__conn_has_unfenced(self->conn));
+    return 1;
+}
+
+static int is_open(lua_State *L) {
+    lua_pushboolean(L, mj__conn_is_open(mj__lua_conn_at(L, 1, "conn:is_open")->conn));
+    return 1;
+}
+
+static int protocol(lua_State *L) {
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:protocol");
+    lua_pushstring(L, mj__conn_protocol(self->conn) == MJ__META ? "meta" : "ascii");
+    return 1;
+}
+
+static int server(lua_State *L) {
+    lua_pushstring(L, mj__lua_conn_name(mj__lua_conn_at(L, 1, "conn:server")));
+    return 1;
+}
+
+/* The descriptor's number, for whoever wants to look at the socket; nil once closed. */
+static int descriptor(lua_State *L) {
+    int fd = mj__conn_fd(mj__lua_conn_at(L, 1, "conn:fd")->conn);
+    if (fd < 0) {
+        lua_pushnil(L);
+    } else {
+        lua_pushinteger(L, fd);
+    }
+    return 1;
+}
+
+static int counters(lua_State *L) {
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:counters");
+    const struct mj__conn_counters *all = mj__conn_counters(self->conn);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } fields[] = {
+        {"requests", all->requests},   {"replies", all->replies},
+        {"reads", all->reads},         {"writes", all->writes},
+        {"bytes_read", all->bytes_read}, {"bytes_written", all->bytes_written},
+        {"arms", all->arms},           {"timeouts", all->timeouts},
+        {"abandoned", all->abandoned}, {"late", all->late},
+        {"quiet", all->quiet},         {"quiet_failed", all->quiet_failed},
+        {"fences", all->fences},       {"parked", all->parked},
+        {"hits", all->hits},           {"misses", all->misses},
+        {"inflight", mj__conn_inflight(self->conn)},
+    };
+    lua_createtable(L, 0, sizeof fields / sizeof *fields);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        lua_pushnumber(L, (lua_Number)fields[i].value);
+        lua_setfield(L, -2, fields[i].name);
+    }
+    return 1;
+}
+
+static int to_string(lua_State *L) {
+    struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "tostring");
+    lua_pushfstring(L, "connection to %s (%s)", mj__lua_conn_name(self),
+                    mj__conn_is_open(self->conn) ? "open" : "closed");
+    return 1;
+}
+
+/* No task waits for it any more: a waiting one keeps it. What is in line still leaves. */
+static int finalize(lua_State *L) {
+    struct mj__lua_conn *self = lua_touserdata(L, 1);
+    if (self->conn == NULL) {
+        return 0;
+    }
+    struct mj__conn *conn = self->conn;
+    mj__conn_close(conn);
+    self->conn = NULL;
+    mj__conn_free(conn);
+    luaL_unref(L, LUA_REGISTRYINDEX, self->on_error);
+    while (self->granted != NULL) {
+        struct mj__lua_parked *node = self->granted;
+        self->granted = node->next;
+        free(node);
+    }
+    return 0;
+}
+
+static int set_notify(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&notify_key);
+    lua_pushvalue(L, 1);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+    return 0;
+}
+
+/* core.connection: one function a command, each bound once. */
+static void push_commands(lua_State *L) {
+    lua_createtable(L, 0, MJ__COMMANDS);
+    for (int id = 0; id < MJ__COMMANDS; id++) {
+        if (id != MJ__GET_MANY && id != MJ__STATS && id != MJ__LOGIN) {
+            lua_pushinteger(L, id);
+            lua_pushcclosure(L, call_command, 1);
+            lua_setfield(L, -2, mj__command((enum mj__command_id)id)->name);
+        }
+    }
+}
+
+void mj__lua_open_conn(lua_State *L) {
+    static const luaL_Reg functions[] = {
+        {"connect", connect_url},   {"close", close_conn},       {"has_unfenced", has_unfenced},
+        {"is_open", is_open},   {"protocol", protocol},      {"server", server},
+        {"fd", descriptor},     {"counters_of", counters},   {"set_notify", set_notify},
+        {NULL, NULL}};
+    luaL_newmetatable(L, CONN_META);
+    lua_pushcfunction(L, finalize);
+    lua_setfield(L, -2, "__gc");
+    lua_pushcfunction(L, to_string);
+    lua_setfield(L, -2, "__tostring");
+    lua_setfield(L, -2, "connection_meta");
+    push_commands(L);
+    lua_setfield(L, -2, "connection");
+    lua_pushlightuserdata(L, MJ__NO_MEMORY_TOKEN);
+    lua_setfield(L, -2, "NO_MEMORY");
+    luaL_register(L, NULL, functions);
+    mj__lua_open_batch(L);
+}

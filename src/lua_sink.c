@@ -1,0 +1,198 @@
+/* lua_sink.c: conn:get(key, { into = buf }): a value read straight into a string.buffer.
+ *
+ * Each read reserves what is missing, reads, and commits; no pointer is kept across turns, for the
+ * script may use its buffer meanwhile. A buffer whose get failed holds what it held before. */
+#include "lua_conn.h"
+#include "lua_error.h"
+
+#include <lauxlib.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct sink {
+    struct mj__sink base;
+    struct mj__lua_conn *self;
+    struct mj__task *task;
+    int buffer; /* registry reference */
+    size_t before, committed;
+    /* of the protected call under way */
+    size_t want, got;
+    char *room;
+};
+
+bool mj__lua_is_buffer(lua_State *L, int index) {
+    bool is = false;
+    if (lua_type(L, index) == LUA_TUSERDATA && luaL_getmetafield(L, index, "__index")) {
+        if (lua_istable(L, -1)) {
+            lua_getfield(L, -1, "reserve");
+            is = lua_isfunction(L, -1);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 1);
+    }
+    return is;
+}
+
+/* Pushes the buffer's method and the buffer. */
+static void push_method(lua_State *L, const struct sink *sink, const char *method) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, sink->buffer);
+    lua_getfield(L, -1, method);
+    lua_insert(L, -2);
+}
+
+static int call_reserve(lua_State *L) {
+    struct sink *sink = lua_touserdata(L, 1);
+    push_method(L, sink, "reserve");
+    lua_pushnumber(L, (lua_Number)sink->want);
+    lua_call(L, 2, 2);
+    sink->room = *(char *const *)lua_topointer(L, -2); /* a cdata that holds the pointer */
+    sink->got = (size_t)lua_tonumber(L, -1);
+    return 0;
+}
+
+static int call_commit(lua_State *L) {
+    struct sink *sink = lua_touserdata(L, 1);
+    push_method(L, sink, "commit");
+    lua_pushnumber(L, (lua_Number)sink->got);
+    lua_call(L, 2, 0);
+    sink->committed += sink->got;
+    return 0;
+}
+
+static char *reserve(struct mj__sink *base, size_t want, size_t *got) {
+    struct sink *sink = (struct sink *)base;
+    sink->want = want;
+    if (mj__runtime_protect(sink->self->runtime, call_reserve, sink) != 0) {
+        return NULL;
+    }
+    *got = sink->got;
+    return sink->room;
+}
+
+static void commit(struct mj__sink *base, size_t count) {
+    struct sink *sink = (struct sink *)base;
+    sink->got = count;
+    (void)mj__runtime_protect(sink->self->runtime, call_commit, sink);
+}
+
+/* Takes back what was committed. */
+static int restore(lua_State *L) {
+    struct sink *sink = lua_touserdata(L, 1);
+    push_method(L, sink, "get");
+    lua_pushnumber(L, (lua_Number)sink->before);
+    lua_call(L, 2, 1);
+    push_method(L, sink, "reset");
+    lua_call(L, 1, 0);
+    push_method(L, sink, "put");
+    lua_pushvalue(L, -3);
+    lua_call(L, 2, 0);
+    return 0;
+}
+
+static void release(struct sink *sink, bool failed) {
+    if (failed && sink->committed > 0) {
+        (void)mj__runtime_protect(sink->self->runtime, restore, sink);
+    }
+    luaL_unref(mj__runtime_lua(sink->self->runtime), LUA_REGISTRYINDEX, sink->buffer);
+    free(sink);
+}
+
+/* A value that came whole with its line was not read into the buffer yet. */
+static void take_whole(lua_State *L, struct sink *sink, const struct mj__answer *answer) {
+    sink->want = (size_t)answer->reply.value_size;
+    lua_pushcfunction(L, call_reserve);
+    lua_pushlightuserdata(L, sink);
+    lua_call(L, 1, 0);
+    memcpy(sink->room, answer->value, sink->want);
+    sink->got = sink->want;
+    lua_pushcfunction(L, call_commit);
+    lua_pushlightuserdata(L, sink);
+    lua_call(L, 1, 0);
+}
+
+void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answer) {
+    struct sink *sink = arg;
+    struct mj__lua_conn *self = sink->self;
+    struct mj__task *task = sink->task;
+    lua_State *L = mj__runtime_lua(self->runtime);
+    (void)index;
+    int count = 1;
+    bool hit = answer->error == NULL && answer->reply.code == MJ__VA &&
+               (answer->reply.value_size > 0 ||
+                !(answer->reply.marks & (MJ__WON | MJ__TAKEN)) || answer->reply.marks & MJ__STALE);
+    if (hit) {
+        if (answer->value != NULL && answer->reply.value_size > 0) {
+            take_whole(L, sink, answer);
+        }
+        lua_rawgeti(L, LUA_REGISTRYINDEX, sink->buffer);
+    } else if (answer->error == NULL) {
+        lua_pushnil(L);
+    } else {
+        count = mj__lua_push_answer(L, self, answer);
+    }
+    lua_xmove(L, mj__task_stack(task), count);
+    release(sink, !hit);
+    mj__task_wake(task, count);
+}
+
+void mj__lua_sink_lost(void *arg) {
+    struct sink *sink = arg;
+    struct mj__task *task = sink->task;
+    lua_State *stack = mj__task_stack(task);
+    release(sink, true);
+    lua_pushnil(stack);
+    lua_pushlightuserdata(stack, MJ__NO_MEMORY_TOKEN);
+    mj__task_wake(task, 2);
+}
+
+static void abandon(struct mj__task *task, void *arg, uint64_t seq, struct mj__interrupted *out) {
+    struct sink *sink = arg;
+    struct mj__lua_conn *self = sink->self;
+    (void)task;
+    out->op = "get";
+    out->server = mj__lua_conn_name(self);
+    (void)mj__conn_request(self->conn, seq, &out->key, &out->key_size);
+    mj__conn_abandon(self->conn, seq, &out->error);
+    release(sink, true);
+}
+
+static const struct mj__wait_ops sink_wait = {.abandon = abandon};
+
+static struct sink *sink_new(lua_State *L, int index, struct mj__lua_conn *self,
+                             struct mj__task *task) {
+    luaL_callmeta(L, index, "__len");
+    size_t before = (size_t)lua_tonumber(L, -1);
+    lua_pushvalue(L, index);
+    int buffer = luaL_ref(L, LUA_REGISTRYINDEX);
+    struct sink *sink = calloc(1, sizeof *sink);
+    if (sink == NULL) {
+        luaL_unref(L, LUA_REGISTRYINDEX, buffer);
+        luaL_error(L, "not enough memory");
+        return NULL;
+    }
+    *sink = (struct sink){.base = {.reserve = reserve, .commit = commit},
+                          .self = self,
+                          .task = task,
+                          .buffer = buffer,
+                          .before = before};
+    return sink;
+}
+
+int mj__lua_submit_into(lua_State *L, struct mj__lua_conn *self, struct mj__task *task,
+                        const struct mj__call *call, int into) {
+    struct mj__error error;
+    uint64_t seq;
+    const char *op = mj__command(call->id)->name;
+    struct sink *sink = sink_new(L, into, self, task);
+    switch (mj__conn_submit(self->conn, call, NULL, &sink->base, mj__lua_sink_done, sink, 0, &seq,
+                            &error)) {
+    case MJ__SUBMITTED:
+        return mj__task_wait(L, task, &sink_wait, sink, seq);
+    case MJ__FULL:
+        release(sink, false);
+        return mj__lua_park(L, self, task, op, NULL);
+    default:
+        release(sink, false);
+        return mj__lua_fail(L, &error, op, call->key, call->key_size, mj__lua_conn_name(self));
+    }
+}
