@@ -74,7 +74,9 @@ static void stack_push(struct mj__task **stack, struct mj__task *task) {
 
 static struct mj__task *stack_pop(struct mj__task **stack) {
     struct mj__task *task = *stack;
-    *stack = task->next;
+    if (task != NULL) {
+        *stack = task->next;
+    }
     return task;
 }
 

@@ -525,9 +525,10 @@ static void posts_from_threads(void) {
     for (int i = 0; i < THREADS; i++) {
         pthread_join(posters[i].thread, NULL);
     }
-    while (mj_poll(runtime, 0) > 1) {
-        continue;
-    }
+    int live;
+    do {
+        live = mj_poll(runtime, 0);
+    } while (live > 1);
     for (int i = 0; i < THREADS; i++) {
         CHECK(posters[i].ran == POSTS && posters[i].strangers == 0);
     }
