@@ -57,7 +57,7 @@ local function new_session(case, protocol)
 end
 
 local function is_open(conn)
-  return conn:socket() ~= nil
+  return conn:is_open()
 end
 
 -- The connection to use: the present one, or a new one where that has ended, as a client would.

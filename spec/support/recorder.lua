@@ -54,7 +54,7 @@ local function join(client)
   loop.start(pump, server, client)
 end
 
-local listener, port = assert(posix.listen {})
+local listener, port = assert(posix.listen { backlog = 512 })
 print("READY 127.0.0.1 " .. port)
 io.stdout:flush()
 
