@@ -25,6 +25,13 @@ static struct mj__request pop(struct mj__conn *conn) {
     return request;
 }
 
+size_t mj__value_end(const struct mj__request *request, const char **end) {
+    bool with_end = request->bits & MJ__ASCII_REPLY &&
+                    mj__command((enum mj__command_id)request->id)->verb == MJ__VERB_READ;
+    *end = "\r\nEND\r\n";
+    return with_end ? 7 : 2;
+}
+
 static bool same(const char *a, size_t a_size, const char *b, size_t b_size) {
     return a_size == b_size && memcmp(a, b, a_size) == 0;
 }
@@ -32,9 +39,6 @@ static bool same(const char *a, size_t a_size, const char *b, size_t b_size) {
 /* ---- is it an answer to this request? --------------------------------------------------- */
 
 static uint16_t accepted_codes(const struct mj__request *request) {
-    if (request->bits & MJ__END_DUE) {
-        return MJ__CODE(MJ__EN);
-    }
     if (request->bits & MJ__META_BARE) {
         return MJ__CODE(MJ__MN) | MJ__CODE(MJ__ME) | MJ__CODE(MJ__EN);
     }
@@ -128,7 +132,7 @@ static void count_reply(struct mj__conn *conn, const struct mj__request *request
                         const struct mj__reply *reply) {
     if (mj__command((enum mj__command_id)request->id)->verb == MJ__VERB_READ) {
         conn->counters.hits += reply->code == MJ__VA;
-        conn->counters.misses += reply->code == MJ__EN && !(request->bits & MJ__END_DUE);
+        conn->counters.misses += reply->code == MJ__EN;
     }
 }
 
@@ -160,7 +164,7 @@ static void tell(struct mj__batch *batch, const struct mj__request *request,
     if (request->done == NULL) {
         if (request->bits & MJ__QUIET) {
             quiet_refused(conn, request, reply);
-        } else if (!more && !(request->bits & MJ__END_DUE) && !mj__is_fence(request)) {
+        } else if (!more && !mj__is_fence(request)) {
             conn->counters.late++;
         }
         return;
@@ -248,18 +252,36 @@ static struct mj__reply stray_reply(const struct mj__stray *stray) {
         .code = stray->code, .text = stray->text, .text_size = stray->text_size};
 }
 
-/* The first `count` strays were for quiet requests, one or another of those up to `seq`. */
-static void settle_quiet(struct mj__conn *conn, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        const struct mj__stray *stray = &conn->strays->list[i];
-        mj__fail(&conn->strays->doubt,
-                 stray->code == MJ__SAYS_SERVER_ERROR ? MJ__SERVER_ERROR : MJ__CLIENT_ERROR,
-                 "one of several quiet requests failed, it cannot be told which: %.*s",
-                 (int)stray->text_size, stray->text);
-        conn->strays->doubt.phase = MJ__PHASE_READ;
-        conn->strays->doubt.sent = MJ__SENT_YES;
-        tell_quiet_failed(conn, &conn->strays->doubt, NULL);
+static void stray_error(const struct mj__stray *stray, const char *prefix,
+                        struct mj__error *error) {
+    mj__fail(error,
+             stray->code == MJ__SAYS_SERVER_ERROR ? MJ__SERVER_ERROR : MJ__CLIENT_ERROR, "%s%.*s",
+             prefix, (int)stray->text_size, stray->text);
+    error->phase = MJ__PHASE_READ;
+    error->sent = MJ__SENT_YES;
+}
+
+/* The first `count` strays were for quiet requests before `seq`: for all of these, where there are
+ * no more of them, else for one or another. True: they are in doubt. */
+static bool settle_quiet(struct mj__conn *conn, uint64_t seq, size_t count) {
+    size_t quiet = 0;
+    for (uint64_t at = conn->requests.head; at != seq; at++) {
+        quiet += (request_at(conn, at)->bits & MJ__QUIET) != 0;
     }
+    uint64_t at = conn->requests.head;
+    for (size_t i = 0; i < count; i++, at++) {
+        while (quiet == count && !(request_at(conn, at)->bits & MJ__QUIET)) {
+            at++;
+        }
+        stray_error(&conn->strays->list[i],
+                    quiet == count
+                        ? "a quiet request failed: "
+                        : "one of several quiet requests failed, it cannot be told which: ",
+                    &conn->strays->doubt);
+        tell_quiet_failed(conn, &conn->strays->doubt,
+                          quiet == count ? request_at(conn, at) : NULL);
+    }
+    return count > 0;
 }
 
 /* The reply to `seq` came, so all before it is answered: the quiet ones by silence or by a stray,
@@ -275,8 +297,8 @@ static int settle_before(struct mj__batch *batch, uint64_t seq, const struct mj_
         return order_lost(error, reply, ", which belongs to a later request");
     }
     size_t next = conn->stray_count - ordinary;
-    const struct mj__error *doubt = next > 0 ? &conn->strays->doubt : NULL;
-    settle_quiet(conn, next);
+    const struct mj__error *doubt =
+        settle_quiet(conn, seq, next) ? &conn->strays->doubt : NULL;
     if (doubt != NULL) {
         batch->text = doubt->text;
     }
@@ -358,9 +380,6 @@ static bool goes_on(const struct mj__request *request, const struct mj__reply *r
 static int match_error(struct mj__batch *batch, const struct mj__reply *reply,
                        struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
-    if (request_at(conn, conn->requests.head)->bits & MJ__END_DUE) {
-        return order_lost(error, reply, " where END was due");
-    }
     struct mj__request request = pop(conn);
     tell(batch, &request, reply, NULL, false);
     if (request.bits & MJ__BLOCK_SENT && reply->code != MJ__SAYS_SERVER_ERROR &&
@@ -394,17 +413,12 @@ int mj__conn_match(struct mj__batch *batch, const struct mj__reply *reply, const
     if (seq != conn->requests.head && settle_before(batch, seq, reply, error) != 0) {
         return -1;
     }
-    struct mj__request *head = request_at(conn, seq);
-    if (!counter_is_sound(head, reply, value)) {
+    struct mj__request request = *request_at(conn, seq);
+    if (!counter_is_sound(&request, reply, value)) {
         return mj__fail(error, MJ__PROTOCOL, "the reply to a counter is no number: closed");
     }
-    struct mj__request request = *head;
     bool more = goes_on(&request, reply);
-    if (!more && reply->code == MJ__VA && request.bits & MJ__ASCII_REPLY) {
-        head->bits |= MJ__END_DUE; /* the value is told now; the request ends with its END */
-        head->done = NULL;
-        head->sink = NULL;
-    } else if (!more) {
+    if (!more) {
         pop(conn);
     }
     tell(batch, &request, reply, value, more);

@@ -25,9 +25,10 @@ struct mj__incoming {
     enum { MJ__NO_VALUE, MJ__TO_BLOCK, MJ__TO_SINK, MJ__TO_NOWHERE } to;
     char *block; /* the reply's line, then (TO_BLOCK) the value and its CRLF */
     size_t block_size, line_size;
-    uint64_t want, got; /* of value and CRLF */
+    uint64_t want, got;  /* of the value and its end */
+    size_t end_size;     /* of what must follow the value: see mj__value_end */
     bool sink_refused;
-    char end[2]; /* the CRLF, when the value itself went elsewhere */
+    char end[8];         /* that, when the value itself went elsewhere */
 };
 
 enum { MJ__STRAYS_MAX = 32, MJ__BATCH_MAX = 64 };
@@ -166,6 +167,9 @@ static inline bool mj__is_fence(const struct mj__request *request) {
 void mj__conn_readable(struct mj__conn *);
 
 /* conn_match.c */
+/* What must follow the value of a reply to this request: its CRLF, and in the classic protocol,
+ * where one value was asked for, the END line. Returns its size; *end is it. */
+size_t mj__value_end(const struct mj__request *, const char **end);
 /* Gives a whole reply to its request: adds to the batch what is to be told. value is NULL when it
  * went elsewhere. -1: it belongs to nobody, is no answer to its request, or leaves the order of
  * what follows in doubt; *error says so. */

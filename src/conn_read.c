@@ -15,9 +15,10 @@ static struct iovec value_room(struct mj__conn *conn) {
     if (incoming->to == MJ__TO_BLOCK) {
         room.iov_base = incoming->block + incoming->line_size + incoming->got;
         room.iov_len = (size_t)(incoming->want - incoming->got);
-    } else if (incoming->to == MJ__TO_SINK && incoming->got + 2 < incoming->want) {
+    } else if (incoming->to == MJ__TO_SINK &&
+               incoming->got + incoming->end_size < incoming->want) {
         struct mj__sink *sink = mj__requests_at(&conn->requests, conn->requests.head)->sink;
-        size_t want = (size_t)(incoming->want - 2 - incoming->got), got = 0;
+        size_t want = (size_t)(incoming->want - incoming->end_size - incoming->got), got = 0;
         room.iov_base = sink->reserve(sink, want, &got);
         room.iov_len = got < want ? got : want;
         if (room.iov_base == NULL) {
@@ -52,12 +53,13 @@ static void value_from_buffer(struct mj__conn *conn) {
             count = count < room.iov_len ? count : room.iov_len;
             memcpy(room.iov_base, from, count);
             value_read(conn, count);
-        } else if (left > 2) { /* dropped */
-            count = count < left - 2 ? count : (size_t)(left - 2);
+        } else if (left > incoming->end_size) { /* dropped */
+            uint64_t value_left = left - incoming->end_size;
+            count = count < value_left ? count : (size_t)value_left;
             incoming->got += count;
-        } else { /* the CRLF of a value that went elsewhere */
+        } else { /* the end of a value that went elsewhere */
             count = 1;
-            incoming->end[2 - left] = *from;
+            incoming->end[incoming->end_size - left] = *from;
             incoming->got++;
         }
         mj__buffer_consume(&conn->in, count);
@@ -69,10 +71,12 @@ static int begin_value(struct mj__conn *conn, const struct mj__reply *reply, siz
                        struct mj__error *error) {
     struct mj__incoming *incoming = &conn->incoming;
     const struct mj__request *request = mj__conn_find(conn, reply);
-    bool wanted = request != NULL && request->done != NULL;
+    const char *end;
+    bool wanted = request->done != NULL;
     bool sink = wanted && request->sink != NULL &&
                 request == mj__requests_at(&conn->requests, conn->requests.head);
-    uint64_t total = reply->value_size + 2;
+    incoming->end_size = mj__value_end(request, &end);
+    uint64_t total = reply->value_size + incoming->end_size;
     bool block = wanted && !sink;
     incoming->block = mj__pool_take(conn->pool, line_size + (block ? (size_t)total : 0),
                                     &incoming->block_size);
@@ -105,9 +109,10 @@ static int end_value(struct mj__batch *batch, struct mj__error *error) {
     conn->incoming = (struct mj__incoming){0};
     parse_line(conn, value.block, value.line_size, &reply);
     const char *bytes = value.to == MJ__TO_BLOCK ? value.block + value.line_size : NULL;
-    const char *end = bytes != NULL ? bytes + value.want - 2 : value.end;
-    int status = end[0] == '\r' && end[1] == '\n' ? mj__conn_match(batch, &reply, bytes, error)
-                                                  : bad_end(error);
+    const char *end = bytes != NULL ? bytes + value.want - value.end_size : value.end;
+    int status = memcmp(end, "\r\nEND\r\n", value.end_size) == 0
+                     ? mj__conn_match(batch, &reply, bytes, error)
+                     : bad_end(error);
     if (status == 0 && value.sink_refused && batch->count > 0) {
         struct mj__waiting_answer *answer = &batch->answers[batch->count - 1];
         answer->failed = true;
@@ -190,16 +195,11 @@ static int unasked(const struct mj__conn *conn, const char *bytes, size_t size,
 
 enum { NEEDS_MORE = 0, TOOK = 1, FAILED = -1, DELIVER_FIRST = 2 };
 
-/* A line whose value is not whole yet: waits in the buffer, or gets storage of its own. */
+/* A value that is not whole yet: waits in the buffer, or gets storage of its own. */
 static int short_value(struct mj__batch *batch, const struct mj__reply *reply, size_t line_size,
-                       size_t consumed, struct mj__error *error) {
+                       size_t whole, size_t consumed, struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
-    size_t whole = line_size + (size_t)reply->value_size + 2;
-    const struct mj__request *request = mj__conn_find(conn, reply);
-    if (request == NULL) { /* not worth reading: it says why */
-        return mj__conn_match(batch, reply, NULL, error);
-    }
-    bool sink = request->sink != NULL;
+    bool sink = mj__conn_find(conn, reply)->sink != NULL;
     if (whole <= MJ__BLOCK && !sink) {
         return NEEDS_MORE;
     }
@@ -221,7 +221,37 @@ static int short_value(struct mj__batch *batch, const struct mj__reply *reply, s
     return TOOK;
 }
 
-/* One reply at `at` of the buffer; *consumed moves behind it. */
+/* The value behind a line of `line_size` bytes: TOOK with its bytes and what the whole reply
+ * takes, or what else is to be done. */
+static int take_value(struct mj__batch *batch, const struct mj__reply *reply, const char *bytes,
+                      size_t size, size_t line_size, size_t consumed, size_t *whole,
+                      struct mj__error *error) {
+    struct mj__conn *conn = batch->conn;
+    const struct mj__request *request = mj__conn_find(conn, reply);
+    if (request == NULL) { /* not worth reading: this says why */
+        return mj__conn_match(batch, reply, NULL, error);
+    }
+    if (reply->value_size > conn->endpoint.options.max_value) {
+        return mj__fail(error, MJ__TOO_LARGE,
+                        "a reply announces %llu bytes, more than max_value: closed",
+                        (unsigned long long)reply->value_size);
+    }
+    const char *end;
+    size_t end_size = mj__value_end(request, &end);
+    size_t value_size = (size_t)reply->value_size;
+    size_t have = size - line_size;
+    if (have > value_size) {
+        size_t come = have - value_size < end_size ? have - value_size : end_size;
+        if (memcmp(bytes + line_size + value_size, end, come) != 0) {
+            return bad_end(error);
+        }
+    }
+    *whole = line_size + value_size + end_size;
+    return size >= *whole ? TOOK
+                          : short_value(batch, reply, line_size, *whole, consumed, error);
+}
+
+/* One reply behind the first *consumed bytes of the buffer; *consumed moves behind it. */
 static int parse_one(struct mj__batch *batch, size_t *consumed, struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
     const char *bytes = mj__buffer_head(&conn->in) + *consumed;
@@ -234,23 +264,14 @@ static int parse_one(struct mj__batch *batch, size_t *consumed, struct mj__error
     if (length <= 0) {
         return length == 0 ? NEEDS_MORE : not_understood(conn, bytes, size, error);
     }
-    const char *value = NULL;
     size_t whole = (size_t)length;
     if (reply.has_value) {
-        if (reply.value_size > conn->endpoint.options.max_value) {
-            return mj__fail(error, MJ__TOO_LARGE,
-                            "a reply announces %llu bytes, more than max_value: closed",
-                            (unsigned long long)reply.value_size);
-        }
-        if (size - whole < reply.value_size + 2) {
-            return short_value(batch, &reply, whole, *consumed, error);
-        }
-        value = bytes + whole;
-        whole += (size_t)reply.value_size + 2;
-        if (bytes[whole - 2] != '\r' || bytes[whole - 1] != '\n') {
-            return bad_end(error);
+        int status = take_value(batch, &reply, bytes, size, whole, *consumed, &whole, error);
+        if (status != TOOK || conn->incoming.to != MJ__NO_VALUE) {
+            return status;
         }
     }
+    const char *value = reply.has_value ? bytes + length : NULL;
     if (mj__conn_match(batch, &reply, value, error) != 0) {
         return FAILED;
     }

@@ -27,9 +27,8 @@ enum mj__request_bit {
     MJ__LOOSE = 1 << 4,        /* a missing token is no fault, even on VA (a script's own meta) */
     MJ__USER_OPAQUE = 1 << 5,  /* the script's own token comes back */
     MJ__USER_KEY = 1 << 6,     /* the script asked for the key back */
-    MJ__END_DUE = 1 << 7,      /* answered: only the closing END is to come */
-    MJ__META_READ = 1 << 8,    /* a script's mg: silence is EN, not HD */
-    MJ__META_BARE = 1 << 9     /* a script's mn or me: no flags come back */
+    MJ__META_READ = 1 << 7,    /* a script's mg: silence is EN, not HD */
+    MJ__META_BARE = 1 << 8     /* a script's mn or me: no flags come back */
 };
 
 struct mj__request {
