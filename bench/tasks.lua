@@ -2,10 +2,10 @@
 --
 --   moonjay run --memcached-args "-R 200 -t 1" bench/tasks.lua [tasks [seconds [bytes]]]
 --
--- Each task gets the same small value over and over. Prints operations per second, CPU (user and
--- system of this process alone) per operation, and system calls per operation as the runtime
--- counts them: reads, writes and changes of what is watched on the connection, waits (epoll_wait)
--- and timers of the loop.
+-- Each task gets the same small value over and over. Prints operations per second, CPU (user
+-- and system of this process alone) per operation, and system calls per operation as the
+-- runtime counts them: reads, writes and changes of what is watched on the connection, waits
+-- (epoll_wait) and timers of the loop.
 
 local ffi = require "ffi"
 local mj = require "moonjay"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-    CLASSES = 13,           /* 16 KiB, 32 KiB ... 64 MiB */
-    KEPT_BYTES = 16 << 20,  /* at most this much is kept for later */
+    CLASSES = 13,          /* 16 KiB, 32 KiB ... 64 MiB */
+    KEPT_BYTES = 16 << 20, /* at most this much is kept for later */
     KEPT_BLOCKS = 64
 };
 

@@ -17,18 +17,18 @@ enum {
 static const struct mj__command commands[MJ__COMMANDS] = {
     [MJ__GET] = {"get", "get", MJ__VERB_READ, 0, MJ__WITH_KEY, MJ__WITH_INTO, true, HIT,
                  MJ__CODE(MJ__VA)},
-    [MJ__GAT] = {"gat", "gat", MJ__VERB_READ, 0, MJ__WITH_KEY | MJ__WITH_TTL, MJ__WITH_INTO, true,
-                 HIT, MJ__CODE(MJ__VA)},
+    [MJ__GAT] = {"gat", "gat", MJ__VERB_READ, 0, MJ__WITH_KEY | MJ__WITH_TTL, MJ__WITH_INTO,
+                 true, HIT, MJ__CODE(MJ__VA)},
     [MJ__ITEM] = {"item", "gets", MJ__VERB_READ, 0, MJ__WITH_KEY, MJ__WITH_TOUCH, true, HIT,
                   MJ__CODE(MJ__VA)},
     [MJ__SET] = {"set", "set", MJ__VERB_STORE, 0, KEY_VALUE, STORING, true, STORED, YES},
     [MJ__ADD] = {"add", "add", MJ__VERB_STORE, 'E', KEY_VALUE, STORING, false, STORED, YES},
-    [MJ__REPLACE] = {"replace", "replace", MJ__VERB_STORE, 'R', KEY_VALUE, STORING, false, STORED,
-                     YES},
+    [MJ__REPLACE] = {"replace", "replace", MJ__VERB_STORE, 'R', KEY_VALUE, STORING, false,
+                     STORED, YES},
     [MJ__APPEND] = {"append", "append", MJ__VERB_STORE, 'A', KEY_VALUE, STORING, false, STORED,
                     YES},
-    [MJ__PREPEND] = {"prepend", "prepend", MJ__VERB_STORE, 'P', KEY_VALUE, STORING, false, STORED,
-                     YES},
+    [MJ__PREPEND] = {"prepend", "prepend", MJ__VERB_STORE, 'P', KEY_VALUE, STORING, false,
+                     STORED, YES},
     [MJ__CAS] = {"cas", "cas", MJ__VERB_STORE, 0, KEY_VALUE | MJ__WITH_CAS, STORING, false,
                  STORED | MJ__CODE(MJ__EX) | NO_ITEM, YES},
     [MJ__DELETE] = {"delete", "delete", MJ__VERB_REMOVE, 0, MJ__WITH_KEY, MJ__WITH_QUIET, true,
@@ -72,9 +72,9 @@ static bool plain_byte(unsigned char byte) {
 /* Eight bytes at once: true when none is below 0x21 or 0x7f. Bytes above 127 pass, as they must. */
 static bool plain_word(uint64_t word) {
     const uint64_t ones = UINT64_C(0x0101010101010101), high = ones * 0x80;
-    uint64_t below = (word - ones * 0x21) & ~word;          /* high bit: byte < 0x21 */
+    uint64_t below = (word - ones * 0x21) & ~word; /* high bit: byte < 0x21 */
     uint64_t del = word ^ (ones * 0x7f);
-    uint64_t is_del = (del - ones) & ~del;                  /* high bit: byte == 0x7f */
+    uint64_t is_del = (del - ones) & ~del; /* high bit: byte == 0x7f */
     return ((below | is_del) & high) == 0;
 }
 
@@ -100,7 +100,8 @@ int mj__key_check(const char *key, size_t size, bool binary, struct mj__error *e
         return 0;
     }
     if (size == 0) {
-        return mj__fail(error, MJ__BAD_KEY, "a key is empty; a key has 1 to %d bytes", MJ__KEY_MAX);
+        return mj__fail(error, MJ__BAD_KEY, "a key is empty; a key has 1 to %d bytes",
+                        MJ__KEY_MAX);
     }
     if (binary) {
         if (size <= MJ__BINARY_KEY_MAX) {
@@ -118,10 +119,11 @@ int mj__key_check(const char *key, size_t size, bool binary, struct mj__error *e
     while (plain_byte((unsigned char)key[at])) {
         at++;
     }
-    return mj__fail(error, MJ__BAD_KEY,
-                    "a key has the byte 0x%02x at position %zu; blanks and control bytes are not "
-                    "allowed (binary_keys=true encodes them)",
-                    (unsigned char)key[at], at + 1);
+    return mj__fail(
+        error, MJ__BAD_KEY,
+        "a key has the byte 0x%02x at position %zu; blanks and control bytes are not "
+        "allowed (binary_keys=true encodes them)",
+        (unsigned char)key[at], at + 1);
 }
 
 int mj__exptime(double seconds, int64_t unix_now, int64_t *exptime, struct mj__error *error) {
@@ -141,10 +143,11 @@ int mj__exptime(double seconds, int64_t unix_now, int64_t *exptime, struct mj__e
         return 0;
     }
     if (whole + (double)unix_now > moment_max) {
-        return mj__fail(error, MJ__BAD_VALUE,
-                        "ttl is %.0f s and would end after 2^31 - 1, where servers wrap it around "
-                        "(0 never expires)",
-                        seconds);
+        return mj__fail(
+            error, MJ__BAD_VALUE,
+            "ttl is %.0f s and would end after 2^31 - 1, where servers wrap it around "
+            "(0 never expires)",
+            seconds);
     }
     *exptime = unix_now + (int64_t)whole;
     return 0;

@@ -86,12 +86,12 @@ struct mj__command {
     const char *name;  /* as scripts and errors call it */
     const char *ascii; /* the classic protocol's word */
     enum mj__verb verb;
-    char mode;           /* of a meta ms or ma; 0: the default */
-    uint16_t takes;      /* arguments in order of the call */
-    uint16_t options;    /* what its options table may hold */
-    bool idempotent;     /* may be repeated though it may have happened */
-    uint16_t answers;    /* codes that are an answer, over either protocol */
-    uint16_t yes;        /* those of them that mean yes; the rest is the server's no */
+    char mode;        /* of a meta ms or ma; 0: the default */
+    uint16_t takes;   /* arguments in order of the call */
+    uint16_t options; /* what its options table may hold */
+    bool idempotent;  /* may be repeated though it may have happened */
+    uint16_t answers; /* codes that are an answer, over either protocol */
+    uint16_t yes;     /* those of them that mean yes; the rest is the server's no */
 };
 
 /* By id; constant. */

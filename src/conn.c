@@ -46,8 +46,8 @@ static void server_says(const struct mj__reply *reply, struct mj__error *error) 
         mj__fail(error, MJ__SERVER_ERROR, "the server failed: %s",
                  *words != '\0' ? words : "SERVER_ERROR without a word");
     } else if (strncmp(words, unauthenticated, sizeof unauthenticated - 1) == 0) {
-        mj__fail(error, MJ__AUTH, "the server wants a login: put user:password@ into the URL (%s)",
-                 words);
+        mj__fail(error, MJ__AUTH,
+                 "the server wants a login: put user:password@ into the URL (%s)", words);
     } else {
         mj__fail(error, MJ__CLIENT_ERROR, "the server refused the request: %s",
                  *words != '\0' ? words : "CLIENT_ERROR without a word");
@@ -154,10 +154,10 @@ static void on_timer(struct mj__timer *timer) {
 /* ---- life ------------------------------------------------------------------------------- */
 
 static int check_built_in(const struct mj__endpoint *endpoint, struct mj__error *error) {
-    const char *what = endpoint->tls                                    ? "memcache+tls://"
-                       : endpoint->transport == MJ__UDP                 ? "memcache+udp://"
-                       : endpoint->options.protocol == MJ__BINARY       ? "protocol=binary"
-                                                                        : NULL;
+    const char *what = endpoint->tls                              ? "memcache+tls://"
+                       : endpoint->transport == MJ__UDP           ? "memcache+udp://"
+                       : endpoint->options.protocol == MJ__BINARY ? "protocol=binary"
+                                                                  : NULL;
     if (what == NULL) {
         return 0;
     }
@@ -182,7 +182,8 @@ static void on_ready(struct mj__watch *watch, bool readable, bool writable) {
 }
 
 struct mj__conn *mj__conn_open(struct mj__loop *loop, struct mj__pool *pool,
-                               struct mj__resolver *resolver, const struct mj__endpoint *endpoint,
+                               struct mj__resolver *resolver,
+                               const struct mj__endpoint *endpoint,
                                const struct mj__conn_owner *owner, struct mj__error *error) {
     if (check_built_in(endpoint, error) != 0) {
         return NULL;
@@ -369,10 +370,8 @@ const struct mj__command *mj__conn_request(const struct mj__conn *conn, uint64_t
 
 enum mj__phase mj__conn_phase(const struct mj__conn *conn) {
     static const enum mj__phase phases[] = {
-        [MJ__CONN_RESOLVING] = MJ__PHASE_RESOLVE,
-        [MJ__CONN_CONNECTING] = MJ__PHASE_CONNECT,
-        [MJ__CONN_HANDSHAKE] = MJ__PHASE_HANDSHAKE,
-        [MJ__CONN_OPEN] = MJ__PHASE_NONE,
+        [MJ__CONN_RESOLVING] = MJ__PHASE_RESOLVE,   [MJ__CONN_CONNECTING] = MJ__PHASE_CONNECT,
+        [MJ__CONN_HANDSHAKE] = MJ__PHASE_HANDSHAKE, [MJ__CONN_OPEN] = MJ__PHASE_NONE,
         [MJ__CONN_CLOSED] = MJ__PHASE_NONE,
     };
     return phases[conn->state];

@@ -26,8 +26,9 @@ struct mj__answer {
     bool more;                     /* further answers to this request follow */
     bool own_token;                /* reply.opaque is the connection's own, not the caller's */
     struct mj__reply reply;
-    const char *value; /* reply.value_size bytes when reply.has_value; NULL: they went to the sink */
-    const char *key;   /* the request's */
+    const char
+        *value; /* reply.value_size bytes when reply.has_value; NULL: they went to the sink */
+    const char *key; /* the request's */
     size_t key_size;
     void *owner; /* the connection's owner.arg */
 };
@@ -62,7 +63,7 @@ struct mj__conn_counters {
     uint64_t bytes_read, bytes_written;
     uint64_t arms; /* changes of what the kernel watches: epoll_ctl */
     uint64_t timeouts, abandoned;
-    uint64_t late;                 /* replies that came after their request was given up, dropped */
+    uint64_t late; /* replies that came after their request was given up, dropped */
     uint64_t quiet, quiet_failed;
     uint64_t fences; /* noops sent to end a run of quiet requests */
     uint64_t parked; /* tasks that had to wait for room */
@@ -117,8 +118,8 @@ const struct mj__conn_counters *mj__conn_counters(const struct mj__conn *);
 uint64_t mj__conn_inflight(const struct mj__conn *);
 /* What the outstanding request at seq is, and its key (borrowed until the next submit). NULL: it
  * is not outstanding. */
-const struct mj__command *mj__conn_request(const struct mj__conn *, uint64_t seq, const char **key,
-                                           size_t *key_size);
+const struct mj__command *mj__conn_request(const struct mj__conn *, uint64_t seq,
+                                           const char **key, size_t *key_size);
 /* What it is doing while it is not open. */
 enum mj__phase mj__conn_phase(const struct mj__conn *);
 int mj__conn_fd(const struct mj__conn *); /* -1: closed */

@@ -100,8 +100,7 @@ static bool quiet_spoke(struct mj__conn *conn, uint64_t seq, const struct mj__re
         !belongs(conn, request, reply)) {
         return false;
     }
-    bool named =
-        reply->opaque != NULL || (request->bits & MJ__USER_KEY && reply->key != NULL);
+    bool named = reply->opaque != NULL || (request->bits & MJ__USER_KEY && reply->key != NULL);
     if (named || seq != conn->requests.head) {
         return named;
     }
@@ -121,9 +120,8 @@ static void tell_quiet_failed(struct mj__conn *conn, const struct mj__error *err
         const char *key =
             request != NULL ? mj__requests_key(&conn->requests, request->key_at) : NULL;
         conn->owner.quiet_failed(conn->owner.arg, conn, error,
-                                 request != NULL
-                                     ? mj__command((enum mj__command_id)request->id)
-                                     : NULL,
+                                 request != NULL ? mj__command((enum mj__command_id)request->id)
+                                                 : NULL,
                                  key, request != NULL ? request->key_size : 0);
     }
 }
@@ -142,7 +140,8 @@ static void quiet_refused(struct mj__conn *conn, const struct mj__request *reque
     static const struct {
         enum mj__code code;
         const char *text;
-    } words[] = {{MJ__NS, "not stored"}, {MJ__EX, "exists: the cas token is old"},
+    } words[] = {{MJ__NS, "not stored"},
+                 {MJ__EX, "exists: the cas token is old"},
                  {MJ__NF, "there is no such item"}};
     struct mj__error error;
     const char *text = "refused";
@@ -189,8 +188,8 @@ static void tell_silence(struct mj__batch *batch, const struct mj__request *requ
         answer->sent = MJ__SENT_MAYBE;
         return;
     }
-    answer->reply = (struct mj__reply){
-        .code = request->bits & MJ__META_READ ? MJ__EN : MJ__HD, .text = ""};
+    answer->reply =
+        (struct mj__reply){.code = request->bits & MJ__META_READ ? MJ__EN : MJ__HD, .text = ""};
 }
 
 /* ---- strays: error lines while quiet requests are outstanding --------------------------- */
@@ -215,7 +214,8 @@ static int order_lost(struct mj__error *error, const struct mj__reply *reply, co
     static const char *const names[] = {"ERROR", "CLIENT_ERROR", "SERVER_ERROR"};
     const char *name =
         reply->code >= MJ__SAYS_ERROR ? names[reply->code - MJ__SAYS_ERROR] : "a reply";
-    return mj__fail(error, MJ__PROTOCOL, "closed: the server answered %s %s%s", name, words, why);
+    return mj__fail(error, MJ__PROTOCOL, "closed: the server answered %s %s%s", name, words,
+                    why);
 }
 
 static int keep_stray(struct mj__conn *conn, const struct mj__reply *reply,
@@ -254,9 +254,8 @@ static struct mj__reply stray_reply(const struct mj__stray *stray) {
 
 static void stray_error(const struct mj__stray *stray, const char *prefix,
                         struct mj__error *error) {
-    mj__fail(error,
-             stray->code == MJ__SAYS_SERVER_ERROR ? MJ__SERVER_ERROR : MJ__CLIENT_ERROR, "%s%.*s",
-             prefix, (int)stray->text_size, stray->text);
+    mj__fail(error, stray->code == MJ__SAYS_SERVER_ERROR ? MJ__SERVER_ERROR : MJ__CLIENT_ERROR,
+             "%s%.*s", prefix, (int)stray->text_size, stray->text);
     error->phase = MJ__PHASE_READ;
     error->sent = MJ__SENT_YES;
 }
@@ -297,8 +296,7 @@ static int settle_before(struct mj__batch *batch, uint64_t seq, const struct mj_
         return order_lost(error, reply, ", which belongs to a later request");
     }
     size_t next = conn->stray_count - ordinary;
-    const struct mj__error *doubt =
-        settle_quiet(conn, seq, next) ? &conn->strays->doubt : NULL;
+    const struct mj__error *doubt = settle_quiet(conn, seq, next) ? &conn->strays->doubt : NULL;
     if (doubt != NULL) {
         batch->text = doubt->text;
     }
@@ -355,20 +353,28 @@ struct mj__request *mj__conn_find(struct mj__conn *conn, const struct mj__reply 
 
 static int mismatch(struct mj__conn *conn, const struct mj__reply *reply,
                     struct mj__error *error) {
-    static const char *const names[] = {
-        [MJ__HD] = "HD (or STORED, DELETED, OK)", [MJ__VA] = "a value", [MJ__EN] = "EN (or END)",
-        [MJ__NF] = "NF (or NOT_FOUND)", [MJ__NS] = "NS (or NOT_STORED)",
-        [MJ__EX] = "EX (or EXISTS)", [MJ__MN] = "MN", [MJ__ME] = "ME",
-        [MJ__NUMBER] = "a number", [MJ__VERSION_LINE] = "VERSION", [MJ__STAT] = "STAT",
-        [MJ__RESET_LINE] = "RESET"};
+    static const char *const names[] = {[MJ__HD] = "HD (or STORED, DELETED, OK)",
+                                        [MJ__VA] = "a value",
+                                        [MJ__EN] = "EN (or END)",
+                                        [MJ__NF] = "NF (or NOT_FOUND)",
+                                        [MJ__NS] = "NS (or NOT_STORED)",
+                                        [MJ__EX] = "EX (or EXISTS)",
+                                        [MJ__MN] = "MN",
+                                        [MJ__ME] = "ME",
+                                        [MJ__NUMBER] = "a number",
+                                        [MJ__VERSION_LINE] = "VERSION",
+                                        [MJ__STAT] = "STAT",
+                                        [MJ__RESET_LINE] = "RESET"};
     const struct mj__request *request = request_at(conn, conn->requests.head);
     const char *op = mj__command((enum mj__command_id)request->id)->name;
     if (accepted_codes(request) & MJ__CODE(reply->code)) {
-        return mj__fail(error, MJ__PROTOCOL,
-                        "a reply to %s belongs to another request (%s does not match): closed", op,
-                        request->bits & MJ__ASCII_REPLY ? "its key" : "its opaque token or key");
+        return mj__fail(
+            error, MJ__PROTOCOL,
+            "a reply to %s belongs to another request (%s does not match): closed", op,
+            request->bits & MJ__ASCII_REPLY ? "its key" : "its opaque token or key");
     }
-    return mj__fail(error, MJ__PROTOCOL, "%s is no answer to %s: closed", names[reply->code], op);
+    return mj__fail(error, MJ__PROTOCOL, "%s is no answer to %s: closed", names[reply->code],
+                    op);
 }
 
 static bool goes_on(const struct mj__request *request, const struct mj__reply *reply) {

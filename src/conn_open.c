@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RETRY_PAUSE = 5 * 1000 * 1000 }; /* ns: a unix socket whose queue is full is asked again */
+enum {
+    RETRY_PAUSE = 5 * 1000 * 1000
+}; /* ns: a unix socket whose queue is full is asked again */
 
 static void attempt(struct mj__conn *conn);
 static void handshake(struct mj__conn *conn);
@@ -29,7 +31,8 @@ static int connect_to(struct mj__conn *conn, struct mj__error *error) {
     if (conn->endpoint.transport == MJ__UNIX) {
         struct sockaddr_storage address;
         socklen_t size = mj__stream_unix_address(&address, conn->endpoint.path);
-        return mj__stream_connect(&conn->stream, (struct sockaddr *)&address, size, options, error);
+        return mj__stream_connect(&conn->stream, (struct sockaddr *)&address, size, options,
+                                  error);
     }
     return mj__stream_connect(&conn->stream, conn->address->ai_addr, conn->address->ai_addrlen,
                               options, error);
@@ -117,7 +120,8 @@ static void connect_timed_out(struct mj__conn *conn) {
         [MJ__CONN_HANDSHAKE] = {MJ__PHASE_HANDSHAKE,
                                 "the server accepted the connection but does not answer"},
     };
-    const char *before = conn->last_failure.kind != MJ__KIND_NONE ? conn->last_failure.text : "";
+    const char *before =
+        conn->last_failure.kind != MJ__KIND_NONE ? conn->last_failure.text : "";
     struct mj__error error;
     mj__fail(&error, MJ__CONNECT_TIMEOUT, "%s within connect_timeout (%g s)%s%s",
              stages[conn->state].text, (double)conn->endpoint.options.connect_timeout / 1e9,
@@ -172,7 +176,8 @@ static void ask(struct mj__conn *conn, const struct mj__call *call, mj__done_fn 
 static bool version_has_meta(const char *text, size_t size) {
     char copy[32];
     int major, minor, patch;
-    snprintf(copy, sizeof copy, "%.*s", (int)(size < sizeof copy ? size : sizeof copy - 1), text);
+    snprintf(copy, sizeof copy, "%.*s", (int)(size < sizeof copy ? size : sizeof copy - 1),
+             text);
     if (sscanf(copy, "%d.%d.%d", &major, &minor, &patch) != 3) {
         return true; /* a server of another make that answers mn */
     }
@@ -197,8 +202,8 @@ static void on_probe(void *arg, uint32_t index, const struct mj__answer *answer)
         handshake_failed(conn, answer->error);
         return;
     }
-    bool meta = conn->speaks_meta &&
-                version_has_meta(answer->reply.text, answer->reply.text_size);
+    bool meta =
+        conn->speaks_meta && version_has_meta(answer->reply.text, answer->reply.text_size);
     conn->protocol = meta ? MJ__META : MJ__ASCII;
     opened(conn);
 }
@@ -249,8 +254,12 @@ static void login(struct mj__conn *conn) {
     }
     snprintf(token, size + 1, "%s %s", endpoint->user, endpoint->password);
     ask(conn,
-        &(struct mj__call){.id = MJ__LOGIN, .key = "login", .key_size = 5, .value = token,
-                           .value_size = size, .given = MJ__WITH_VALUE},
+        &(struct mj__call){.id = MJ__LOGIN,
+                           .key = "login",
+                           .key_size = 5,
+                           .value = token,
+                           .value_size = size,
+                           .given = MJ__WITH_VALUE},
         on_login, 0);
     free(token);
 }

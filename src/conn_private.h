@@ -25,10 +25,10 @@ struct mj__incoming {
     enum { MJ__NO_VALUE, MJ__TO_BLOCK, MJ__TO_SINK, MJ__TO_NOWHERE } to;
     char *block; /* the reply's line, then (TO_BLOCK) the value and its CRLF */
     size_t block_size, line_size;
-    uint64_t want, got;  /* of the value and its end */
-    size_t end_size;     /* of what must follow the value: see mj__value_end */
+    uint64_t want, got; /* of the value and its end */
+    size_t end_size;    /* of what must follow the value: see mj__value_end */
     bool sink_refused;
-    char end[8];         /* that, when the value itself went elsewhere */
+    char end[8]; /* that, when the value itself went elsewhere */
 };
 
 enum { MJ__STRAYS_MAX = 32, MJ__BATCH_MAX = 64 };
@@ -64,7 +64,7 @@ struct mj__waiting_answer {
 struct mj__batch {
     struct mj__conn *conn;
     size_t count, next;
-    bool calling; /* a done function was entered and has not returned */
+    bool calling;     /* a done function was entered and has not returned */
     const char *text; /* of those that failed */
     struct mj__waiting_answer answers[MJ__BATCH_MAX];
 };
@@ -156,7 +156,8 @@ int mj__conn_enqueue(struct mj__conn *, const struct mj__call *, const struct mj
  * next moment to look again. */
 mj__time mj__conn_expire(struct mj__conn *, mj__time now);
 /* Fills in how far the request at seq has come: phase and sent. True: it is half written. */
-bool mj__conn_progress(const struct mj__conn *, uint64_t seq, enum mj__phase *, enum mj__sent *);
+bool mj__conn_progress(const struct mj__conn *, uint64_t seq, enum mj__phase *,
+                       enum mj__sent *);
 
 /* A noop of the connection's own, behind quiet requests. */
 static inline bool mj__is_fence(const struct mj__request *request) {

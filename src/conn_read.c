@@ -98,8 +98,7 @@ static int parse_line(const struct mj__conn *conn, const char *bytes, size_t siz
                       struct mj__reply *reply);
 
 static int bad_end(struct mj__error *error) {
-    return mj__fail(error, MJ__PROTOCOL,
-                    "a value does not end where its length says: closed");
+    return mj__fail(error, MJ__PROTOCOL, "a value does not end where its length says: closed");
 }
 
 static int end_value(struct mj__batch *batch, struct mj__error *error) {
@@ -151,10 +150,12 @@ static int not_understood(const struct mj__conn *conn, const char *bytes, size_t
     char words[80];
     const char *end = memchr(bytes, '\n', size);
     size_t line = end != NULL ? (size_t)(end - bytes) : size;
-    mj__printable(words, sizeof words, bytes, line > 0 && bytes[line - 1] == '\r' ? line - 1 : line);
+    mj__printable(words, sizeof words, bytes,
+                  line > 0 && bytes[line - 1] == '\r' ? line - 1 : line);
     if (conn->state == MJ__CONN_HANDSHAKE) {
         return mj__fail(error, MJ__PROTOCOL,
-                        "the peer is no memcached: it answered \"%s\"; check host and port", words);
+                        "the peer is no memcached: it answered \"%s\"; check host and port",
+                        words);
     }
     return mj__fail(error, MJ__PROTOCOL, "a reply makes no sense: \"%s\"; closed", words);
 }
@@ -376,7 +377,8 @@ void mj__conn_readable(struct mj__conn *conn) {
     if (value.iov_len > 0) {
         room[rooms++] = value;
     }
-    room[rooms++] = (struct iovec){conn->in.data + conn->in.tail, conn->in.size - conn->in.tail};
+    room[rooms++] =
+        (struct iovec){conn->in.data + conn->in.tail, conn->in.size - conn->in.tail};
     conn->counters.reads++;
     ssize_t count = conn->stream.ops->readv(&conn->stream, room, rooms);
     if (count <= 0) {

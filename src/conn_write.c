@@ -184,8 +184,8 @@ static int refuse_closed(const struct mj__conn *conn, struct mj__error *error) {
     if (conn->state == MJ__CONN_CLOSED) {
         /* An error of the server's at the door (a full house, no login) stays what it is. */
         bool own = conn->cause.kind == MJ__SERVER_ERROR || conn->cause.kind == MJ__AUTH;
-        mj__fail(error, own ? conn->cause.kind : MJ__CLOSED,
-                 "the connection is closed: %s", conn->cause.text);
+        mj__fail(error, own ? conn->cause.kind : MJ__CLOSED, "the connection is closed: %s",
+                 conn->cause.text);
     } else {
         mj__fail(error, MJ__CLOSED, "the connection is not open yet");
     }
@@ -235,7 +235,8 @@ bool mj__conn_progress(const struct mj__conn *conn, uint64_t seq, enum mj__phase
 static void half_written(struct mj__conn *conn, const char *how) {
     struct mj__error error;
     mj__fail(&error, MJ__TIMEOUT,
-             "closed, because a request that was half written %s: the server does not read", how);
+             "closed, because a request that was half written %s: the server does not read",
+             how);
     mj__conn_fail(conn, &error);
 }
 
@@ -337,7 +338,8 @@ static bool expire_requests(struct mj__conn *conn, mj__time now) {
 
 static bool stalled(struct mj__conn *conn, mj__time now) {
     const struct mj__options *options = &conn->endpoint.options;
-    if (mj__requests_count(&conn->requests) == 0 || now < conn->heard + options->stall_timeout) {
+    if (mj__requests_count(&conn->requests) == 0 ||
+        now < conn->heard + options->stall_timeout) {
         return false;
     }
     struct mj__error error;

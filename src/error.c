@@ -34,8 +34,8 @@ const char *mj__kind_name(enum mj__kind kind) {
 }
 
 const char *mj__phase_name(enum mj__phase phase) {
-    static const char *const names[] = {"",          "resolve", "connect", "handshake",
-                                        "queue",     "write",   "read"};
+    static const char *const names[] = {"",      "resolve", "connect", "handshake",
+                                        "queue", "write",   "read"};
     return names[phase];
 }
 

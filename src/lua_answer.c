@@ -119,9 +119,9 @@ static int push_item(lua_State *L, const struct mj__lua_conn *self,
 /* ---- meta ------------------------------------------------------------------------------- */
 
 static int push_meta(lua_State *L, const struct mj__answer *answer) {
-    static const char *const codes[] = {[MJ__HD] = "HD", [MJ__VA] = "VA", [MJ__EN] = "EN",
-                                        [MJ__NF] = "NF", [MJ__NS] = "NS", [MJ__EX] = "EX",
-                                        [MJ__MN] = "MN", [MJ__ME] = "ME"};
+    static const char *const codes[] = {
+        [MJ__HD] = "HD", [MJ__VA] = "VA", [MJ__EN] = "EN", [MJ__NF] = "NF",
+        [MJ__NS] = "NS", [MJ__EX] = "EX", [MJ__MN] = "MN", [MJ__ME] = "ME"};
     const struct mj__reply *reply = &answer->reply;
     const char *at = reply->text, *end = at + reply->text_size;
     size_t size;
@@ -172,8 +172,9 @@ int mj__lua_push_answer(lua_State *L, const struct mj__lua_conn *self,
                         const struct mj__answer *answer) {
     const struct mj__command *command = answer->command;
     if (answer->error != NULL) {
-        return mj__lua_fail(L, answer->error, command->name, answer->key_size > 0 ? answer->key : NULL,
-                            answer->key_size, mj__lua_conn_name(self));
+        return mj__lua_fail(L, answer->error, command->name,
+                            answer->key_size > 0 ? answer->key : NULL, answer->key_size,
+                            mj__lua_conn_name(self));
     }
     switch (command->verb) {
     case MJ__VERB_READ:

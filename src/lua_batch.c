@@ -78,7 +78,8 @@ static void keep_line(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
         lua_rawset(L, -3);
     }
     lua_pop(L, 2);
-    if (reply->code == MJ__VA && reply->value_size == 0) { /* a stored nothing, or a lease's stub */
+    if (reply->code == MJ__VA &&
+        reply->value_size == 0) { /* a stored nothing, or a lease's stub */
         lua_rawgeti(L, LUA_REGISTRYINDEX, batch->tables);
         lua_rawgeti(L, -1, EMPTY);
         lua_pushlstring(L, reply->key, reply->key_size);
@@ -95,7 +96,8 @@ static void keep_answer(lua_State *L, struct mj__lua_batch *batch, uint32_t inde
                      many || answer->key_size == 0 ? NULL : answer->key, answer->key_size);
         return;
     }
-    if (answer->command == mj__command(MJ__GET_MANY) || answer->command == mj__command(MJ__STATS)) {
+    if (answer->command == mj__command(MJ__GET_MANY) ||
+        answer->command == mj__command(MJ__STATS)) {
         keep_line(L, batch, index, answer);
         return;
     }
@@ -162,7 +164,8 @@ void mj__lua_batch_abandon(struct mj__lua_batch *batch, struct mj__error *error)
     let_go(batch);
 }
 
-static void abandon(struct mj__task *task, void *arg, uint64_t tag, struct mj__interrupted *out) {
+static void abandon(struct mj__task *task, void *arg, uint64_t tag,
+                    struct mj__interrupted *out) {
     struct mj__lua_batch *batch = arg;
     (void)task;
     (void)tag;
@@ -199,8 +202,8 @@ static int read_many(lua_State *L, int base, struct mj__call *call) {
     return 0;
 }
 
-static int read_call(lua_State *L, struct mj__lua_batch *batch, int base, enum mj__command_id id,
-                     struct mj__call *call, struct mj__error *error) {
+static int read_call(lua_State *L, struct mj__lua_batch *batch, int base,
+                     enum mj__command_id id, struct mj__call *call, struct mj__error *error) {
     int into;
     if (id == MJ__GET_MANY) {
         return read_many(L, base, call);

@@ -24,7 +24,8 @@ static int misuse(struct reader *reader, const char *what, const char *wanted, i
     char function[40];
     lua_State *L = reader->L;
     const char *got = lua_isnone(L, index) ? "nothing" : luaL_typename(L, index);
-    snprintf(function, sizeof function, "%s:%s", reader->carrier, mj__command(reader->id)->name);
+    snprintf(function, sizeof function, "%s:%s", reader->carrier,
+             mj__command(reader->id)->name);
     return mj__lua_misuse(L, function, "%s must be %s, got %s", what, wanted, got);
 }
 
@@ -35,7 +36,8 @@ static void bad_value(struct reader *reader, const char *what, const char *wante
     reader->failed = true;
 }
 
-static const char *read_string(struct reader *reader, int index, const char *what, size_t *size) {
+static const char *read_string(struct reader *reader, int index, const char *what,
+                               size_t *size) {
     if (lua_type(reader->L, index) != LUA_TSTRING) {
         misuse(reader, what, "a string", index);
     }
@@ -43,7 +45,8 @@ static const char *read_string(struct reader *reader, int index, const char *wha
 }
 
 /* A whole number from 0 to max, as a number or as a string of digits. */
-static uint64_t read_unsigned(struct reader *reader, int index, const char *what, uint64_t max) {
+static uint64_t read_unsigned(struct reader *reader, int index, const char *what,
+                              uint64_t max) {
     lua_State *L = reader->L;
     char range[64];
     uint64_t number = 0;
@@ -120,7 +123,8 @@ static uint16_t option_bit(struct reader *reader, int index) {
         }
     }
     const char *nearest = mj__nearest(name, size, names, count);
-    snprintf(function, sizeof function, "%s:%s", reader->carrier, mj__command(reader->id)->name);
+    snprintf(function, sizeof function, "%s:%s", reader->carrier,
+             mj__command(reader->id)->name);
     mj__lua_misuse(reader->L, function, "unknown option '%s'%s%s%s", name,
                    nearest != NULL ? ", did you mean '" : "", nearest != NULL ? nearest : "",
                    nearest != NULL ? "'?" : "");
@@ -281,9 +285,8 @@ static void read_arguments(struct reader *reader) {
         call->given |= MJ__WITH_CAS;
     }
     if (command->takes & MJ__WITH_DELTA) {
-        call->delta = lua_isnoneornil(reader->L, at)
-                          ? 1
-                          : read_unsigned(reader, at, "delta", UINT64_MAX);
+        call->delta =
+            lua_isnoneornil(reader->L, at) ? 1 : read_unsigned(reader, at, "delta", UINT64_MAX);
         at++;
     }
     if (reader->id == MJ__STATS && !lua_isnoneornil(reader->L, at)) {
@@ -327,16 +330,18 @@ static int check_values(const struct mj__lua_conn *self, const struct mj__call *
     const struct mj__options *options = &mj__conn_endpoint(self->conn)->options;
     bool ascii = mj__conn_protocol(self->conn) == MJ__ASCII;
     if (call->value_size > options->max_value) {
-        return mj__fail(error, MJ__TOO_LARGE, "the value has %zu bytes, more than max_value (%llu)",
-                        call->value_size, (unsigned long long)options->max_value);
+        return mj__fail(error, MJ__TOO_LARGE,
+                        "the value has %zu bytes, more than max_value (%llu)", call->value_size,
+                        (unsigned long long)options->max_value);
     }
     if (call->id == MJ__META_COMMAND && ascii) {
         return mj__fail(error, MJ__UNSUPPORTED,
                         "meta commands need the meta protocol; this connection speaks ascii");
     }
     if (ascii && (call->given & MJ__WITH_INITIAL) && (call->given & MJ__WITH_QUIET)) {
-        return mj__fail(error, MJ__UNSUPPORTED,
-                        "quiet with initial needs the meta protocol: over ascii it takes replies");
+        return mj__fail(
+            error, MJ__UNSUPPORTED,
+            "quiet with initial needs the meta protocol: over ascii it takes replies");
     }
     if (call->id == MJ__STATS && !flag_is_sound(call->text, call->text_size) &&
         call->text_size > 0) {

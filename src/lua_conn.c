@@ -17,7 +17,8 @@ static const char notify_key; /* registry: the function that hands an error to a
 struct mj__lua_conn *mj__lua_conn_at(lua_State *L, int index, const char *function) {
     struct mj__lua_conn *self = lua_touserdata(L, index);
     if (self == NULL || lua_type(L, index) != LUA_TUSERDATA ||
-        lua_objlen(L, index) != sizeof *self || self->magic != &conn_magic || self->conn == NULL) {
+        lua_objlen(L, index) != sizeof *self || self->magic != &conn_magic ||
+        self->conn == NULL) {
         mj__lua_misuse(L, function, "call it on a connection, as conn:name(...), got %s",
                        luaL_typename(L, index));
     }
@@ -44,8 +45,8 @@ static void return_loan(void *arg) {
     free(loan);
 }
 
-void mj__lua_lend(lua_State *L, int index, struct mj__lua_conn *self, const struct mj__call *call,
-                  struct mj__lent *lent) {
+void mj__lua_lend(lua_State *L, int index, struct mj__lua_conn *self,
+                  const struct mj__call *call, struct mj__lent *lent) {
     lua_pushvalue(L, index);
     int reference = luaL_ref(L, LUA_REGISTRYINDEX);
     struct loan *loan = malloc(sizeof *loan);
@@ -55,10 +56,8 @@ void mj__lua_lend(lua_State *L, int index, struct mj__lua_conn *self, const stru
         return;
     }
     *loan = (struct loan){.runtime = self->runtime, .reference = reference};
-    *lent = (struct mj__lent){.bytes = call->value,
-                              .size = call->value_size,
-                              .release = return_loan,
-                              .arg = loan};
+    *lent = (struct mj__lent){
+        .bytes = call->value, .size = call->value_size, .release = return_loan, .arg = loan};
 }
 
 /* ---- parking ---------------------------------------------------------------------------- */
@@ -84,7 +83,8 @@ struct refusal {
 static int push_refusal(lua_State *L) {
     const struct refusal *refusal = lua_touserdata(L, 1);
     struct mj__lua_parked *node = refusal->node;
-    int count = mj__lua_fail(L, refusal->error, node->op, NULL, 0, mj__lua_conn_name(node->self));
+    int count =
+        mj__lua_fail(L, refusal->error, node->op, NULL, 0, mj__lua_conn_name(node->self));
     lua_xmove(L, mj__task_stack(node->task), count);
     return 0;
 }
@@ -230,8 +230,8 @@ static int call_command(lua_State *L) {
         by_reference = &lent;
     }
     bool quiet = (call.given & MJ__WITH_QUIET) != 0;
-    int status = mj__conn_submit(self->conn, &call, by_reference, NULL, quiet ? NULL : on_answer,
-                                 task, 0, &seq, &error);
+    int status = mj__conn_submit(self->conn, &call, by_reference, NULL,
+                                 quiet ? NULL : on_answer, task, 0, &seq, &error);
     if (status == MJ__SUBMITTED && !quiet) {
         return mj__task_wait(L, task, &call_wait, self, seq);
     }
@@ -321,8 +321,9 @@ static int notify(lua_State *L) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)&notify_key);
     lua_rawget(L, LUA_REGISTRYINDEX);
     lua_rawgeti(L, LUA_REGISTRYINDEX, failure->self->on_error);
-    mj__lua_push_error(L, failure->error, failure->command != NULL ? failure->command->name : NULL,
-                       failure->key, failure->key_size, mj__lua_conn_name(failure->self));
+    mj__lua_push_error(L, failure->error,
+                       failure->command != NULL ? failure->command->name : NULL, failure->key,
+                       failure->key_size, mj__lua_conn_name(failure->self));
     lua_call(L, 2, 0);
     return 0;
 }
@@ -363,7 +364,8 @@ static int read_on_error(lua_State *L, int index) {
         return LUA_NOREF;
     }
     if (!lua_istable(L, index)) {
-        mj__lua_misuse(L, "connect", "options must be a table, got %s", luaL_typename(L, index));
+        mj__lua_misuse(L, "connect", "options must be a table, got %s",
+                       luaL_typename(L, index));
     }
     lua_pushnil(L);
     while (lua_next(L, index) != 0) {
@@ -507,14 +509,22 @@ static int counters(lua_State *L) {
         const char *name;
         uint64_t value;
     } fields[] = {
-        {"requests", all->requests},   {"replies", all->replies},
-        {"reads", all->reads},         {"writes", all->writes},
-        {"bytes_read", all->bytes_read}, {"bytes_written", all->bytes_written},
-        {"arms", all->arms},           {"timeouts", all->timeouts},
-        {"abandoned", all->abandoned}, {"late", all->late},
-        {"quiet", all->quiet},         {"quiet_failed", all->quiet_failed},
-        {"fences", all->fences},       {"parked", all->parked},
-        {"hits", all->hits},           {"misses", all->misses},
+        {"requests", all->requests},
+        {"replies", all->replies},
+        {"reads", all->reads},
+        {"writes", all->writes},
+        {"bytes_read", all->bytes_read},
+        {"bytes_written", all->bytes_written},
+        {"arms", all->arms},
+        {"timeouts", all->timeouts},
+        {"abandoned", all->abandoned},
+        {"late", all->late},
+        {"quiet", all->quiet},
+        {"quiet_failed", all->quiet_failed},
+        {"fences", all->fences},
+        {"parked", all->parked},
+        {"hits", all->hits},
+        {"misses", all->misses},
         {"inflight", mj__conn_inflight(self->conn)},
     };
     lua_createtable(L, 0, sizeof fields / sizeof *fields);
@@ -571,11 +581,16 @@ static void push_commands(lua_State *L) {
 }
 
 void mj__lua_open_conn(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"connect", connect_url},   {"close", close_conn},       {"has_unfenced", has_unfenced},
-        {"is_open", is_open},   {"protocol", protocol},      {"server", server},
-        {"fd", descriptor},     {"counters_of", counters},   {"set_notify", set_notify},
-        {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"connect", connect_url},
+                                         {"close", close_conn},
+                                         {"has_unfenced", has_unfenced},
+                                         {"is_open", is_open},
+                                         {"protocol", protocol},
+                                         {"server", server},
+                                         {"fd", descriptor},
+                                         {"counters_of", counters},
+                                         {"set_notify", set_notify},
+                                         {NULL, NULL}};
     luaL_newmetatable(L, CONN_META);
     lua_pushcfunction(L, finalize);
     lua_setfield(L, -2, "__gc");

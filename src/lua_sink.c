@@ -117,9 +117,10 @@ void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answe
     lua_State *L = mj__runtime_lua(self->runtime);
     (void)index;
     int count = 1;
-    bool hit = answer->error == NULL && answer->reply.code == MJ__VA &&
-               (answer->reply.value_size > 0 ||
-                !(answer->reply.marks & (MJ__WON | MJ__TAKEN)) || answer->reply.marks & MJ__STALE);
+    bool hit =
+        answer->error == NULL && answer->reply.code == MJ__VA &&
+        (answer->reply.value_size > 0 || !(answer->reply.marks & (MJ__WON | MJ__TAKEN)) ||
+         answer->reply.marks & MJ__STALE);
     if (hit) {
         if (answer->value != NULL && answer->reply.value_size > 0) {
             take_whole(L, sink, answer);
@@ -145,7 +146,8 @@ void mj__lua_sink_lost(void *arg) {
     mj__task_wake(task, 2);
 }
 
-static void abandon(struct mj__task *task, void *arg, uint64_t seq, struct mj__interrupted *out) {
+static void abandon(struct mj__task *task, void *arg, uint64_t seq,
+                    struct mj__interrupted *out) {
     struct sink *sink = arg;
     struct mj__lua_conn *self = sink->self;
     (void)task;
@@ -184,8 +186,8 @@ int mj__lua_submit_into(lua_State *L, struct mj__lua_conn *self, struct mj__task
     uint64_t seq;
     const char *op = mj__command(call->id)->name;
     struct sink *sink = sink_new(L, into, self, task);
-    switch (mj__conn_submit(self->conn, call, NULL, &sink->base, mj__lua_sink_done, sink, 0, &seq,
-                            &error)) {
+    switch (mj__conn_submit(self->conn, call, NULL, &sink->base, mj__lua_sink_done, sink, 0,
+                            &seq, &error)) {
     case MJ__SUBMITTED:
         return mj__task_wait(L, task, &sink_wait, sink, seq);
     case MJ__FULL:

@@ -31,7 +31,9 @@ typedef void (*mj_done_fn)(mj_runtime *, mj_task, int status, const mj_results *
 typedef struct mj_options {
     size_t size;
     /* Bytes the Lua state may hold; 0: no limit. Beyond it scripts meet the error "not enough
-     * memory". Where LuaJIT takes no allocator none holds: mj_error says so after mj_open. */
+     * memory". With a limit they run without the JIT, and find no `jit`: LuaJIT may crash when
+     * memory runs out in compiled code. Where LuaJIT takes no allocator no limit holds: mj_error
+     * says so after mj_open. */
     size_t memory_limit;
     /* An error in a task that nobody waited for by the end of the turn: "task failed: ERROR" and
      * its traceback. text is terminated and borrowed. NULL: such errors are only counted. */

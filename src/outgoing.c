@@ -73,7 +73,7 @@ void mj__outgoing_wrote(struct mj__pool *pool, struct mj__outgoing *out, size_t 
     while (out->written < end) {
         struct mj__lent_slot *slot = out->slot_count > 0 ? slot_at(out, 0) : NULL;
         uint64_t flat_end = slot != NULL ? slot->at : out->queued;
-        if (out->written < flat_end) {
+        if (slot == NULL || out->written < flat_end) {
             uint64_t stop = flat_end < end ? flat_end : end;
             mj__buffer_consume(&out->flat, (size_t)(stop - out->written));
             out->written = stop;

@@ -67,7 +67,8 @@ const char *mj__requests_key(const struct mj__requests *queue, uint64_t key_at) 
 }
 
 /* The key at `at` of a list separated by blanks; its end through *end. */
-static bool same_key(const char *list, size_t size, size_t at, const char *key, size_t key_size) {
+static bool same_key(const char *list, size_t size, size_t at, const char *key,
+                     size_t key_size) {
     return size - at >= key_size && memcmp(list + at, key, key_size) == 0 &&
            (at + key_size == size || list[at + key_size] == ' ');
 }

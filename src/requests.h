@@ -20,24 +20,24 @@ struct mj__sink;
 typedef void mj__done_fn(void *arg, uint32_t index, const struct mj__answer *answer);
 
 enum mj__request_bit {
-    MJ__ASCII_REPLY = 1 << 0,  /* its reply is in the classic protocol's words */
-    MJ__QUIET = 1 << 1,        /* silence is an answer */
-    MJ__BLOCK_SENT = 1 << 2,   /* it carried a data block */
-    MJ__OPAQUE = 1 << 3,       /* our own token comes back */
-    MJ__LOOSE = 1 << 4,        /* a missing token is no fault, even on VA (a script's own meta) */
-    MJ__USER_OPAQUE = 1 << 5,  /* the script's own token comes back */
-    MJ__USER_KEY = 1 << 6,     /* the script asked for the key back */
-    MJ__META_READ = 1 << 7,    /* a script's mg: silence is EN, not HD */
-    MJ__META_BARE = 1 << 8     /* a script's mn or me: no flags come back */
+    MJ__ASCII_REPLY = 1 << 0, /* its reply is in the classic protocol's words */
+    MJ__QUIET = 1 << 1,       /* silence is an answer */
+    MJ__BLOCK_SENT = 1 << 2,  /* it carried a data block */
+    MJ__OPAQUE = 1 << 3,      /* our own token comes back */
+    MJ__LOOSE = 1 << 4, /* a missing token is no fault, even on VA (a script's own meta) */
+    MJ__USER_OPAQUE = 1 << 5, /* the script's own token comes back */
+    MJ__USER_KEY = 1 << 6,    /* the script asked for the key back */
+    MJ__META_READ = 1 << 7,   /* a script's mg: silence is EN, not HD */
+    MJ__META_BARE = 1 << 8    /* a script's mn or me: no flags come back */
 };
 
 struct mj__request {
     mj__done_fn *done; /* NULL: nobody waits (quiet, abandoned, internal) */
     void *arg;
     struct mj__sink *sink; /* where a large value goes; NULL: a block */
-    uint64_t out_end;  /* place in the outgoing stream just behind its last byte */
-    mj__time deadline; /* MJ__NEVER until the flush after its submit */
-    uint64_t key_at;   /* place of its key in the stream of keys; then the script's own token */
+    uint64_t out_end;      /* place in the outgoing stream just behind its last byte */
+    mj__time deadline;     /* MJ__NEVER until the flush after its submit */
+    uint64_t key_at; /* place of its key in the stream of keys; then the script's own token */
     uint32_t key_size;
     uint32_t index;  /* the caller's, handed to done */
     uint32_t cursor; /* get_many: where in its keys the last VALUE matched */
@@ -59,7 +59,8 @@ static inline uint64_t mj__requests_count(const struct mj__requests *queue) {
     return queue->tail - queue->head;
 }
 
-static inline struct mj__request *mj__requests_at(const struct mj__requests *queue, uint64_t seq) {
+static inline struct mj__request *mj__requests_at(const struct mj__requests *queue,
+                                                  uint64_t seq) {
     return &queue->slots[seq & (queue->capacity - 1)];
 }
 

@@ -6,6 +6,7 @@
 #include "resolve.h"
 
 #include <errno.h>
+#include <luajit.h>
 #include <lualib.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,9 +191,25 @@ static void open_core(lua_State *L) {
     lua_pop(L, 2);
 }
 
+/* LuaJIT may crash when memory runs out in compiled code: its own on-trace errors were mended bit
+ * by bit after Debian 12's version. So a state with a limit interprets, and cannot be told not to. */
+static void forbid_jit(lua_State *L) {
+    luaJIT_setmode(L, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
+    lua_pushnil(L);
+    lua_setglobal(L, "jit");
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, "loaded");
+    lua_pushnil(L);
+    lua_setfield(L, -2, "jit");
+    lua_pop(L, 2);
+}
+
 static int open_state(lua_State *L) {
     struct mj__runtime *runtime = lua_touserdata(L, 1);
     luaL_openlibs(L);
+    if (runtime->options.memory_limit != 0) {
+        forbid_jit(L);
+    }
     lua_pushlightuserdata(L, (void *)(uintptr_t)&registry_key);
     lua_pushlightuserdata(L, runtime);
     lua_rawset(L, LUA_REGISTRYINDEX);

@@ -90,7 +90,8 @@ bool mj__error_line(const char *line, size_t size, struct mj__reply *reply) {
     }
     /* The greeting of a server at its connection limit is no judgement on any command. */
     static const char full[] = "Too many open connections";
-    if (reply->text_size >= sizeof full - 1 && memcmp(reply->text, full, sizeof full - 1) == 0) {
+    if (reply->text_size >= sizeof full - 1 &&
+        memcmp(reply->text, full, sizeof full - 1) == 0) {
         reply->code = MJ__SAYS_SERVER_ERROR;
     }
     return true;

@@ -22,15 +22,16 @@ enum {
 /* One reply line. Pointers go into the parsed bytes. */
 struct mj__reply {
     enum mj__code code;
-    bool has_value;      /* a block of value_size bytes and CRLF follows the line */
-    uint8_t marks;       /* W, X and Z, as enum mj__mark */
+    bool has_value; /* a block of value_size bytes and CRLF follows the line */
+    uint8_t marks;  /* W, X and Z, as enum mj__mark */
     bool has_cas;
     uint64_t value_size;
     const char *key; /* VALUE's key, the name of a STAT, or what a k flag echoed; NULL: none */
     size_t key_size;
     const char *opaque; /* the token of an O flag; NULL: none */
     size_t opaque_size;
-    const char *text; /* meta: all flags; STAT: its value; VERSION: its text; NUMBER: the digits;
+    const char
+        *text; /* meta: all flags; STAT: its value; VERSION: its text; NUMBER: the digits;
                          an error: the server's words */
     size_t text_size;
     uint32_t flags; /* of a classic VALUE */

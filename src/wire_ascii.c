@@ -12,10 +12,11 @@ struct status_word {
 
 static bool status(const char *line, size_t size, struct mj__reply *reply) {
     static const struct status_word words[] = {
-        {"END", MJ__EN},          {"STORED", MJ__HD},    {"NOT_STORED", MJ__NS},
-        {"EXISTS", MJ__EX},       {"NOT_FOUND", MJ__NF}, {"DELETED", MJ__HD},
-        {"TOUCHED", MJ__HD},      {"OK", MJ__HD},        {"RESET", MJ__RESET_LINE},
-        {"VERSION", MJ__VERSION_LINE}};
+        {"END", MJ__EN},           {"STORED", MJ__HD},
+        {"NOT_STORED", MJ__NS},    {"EXISTS", MJ__EX},
+        {"NOT_FOUND", MJ__NF},     {"DELETED", MJ__HD},
+        {"TOUCHED", MJ__HD},       {"OK", MJ__HD},
+        {"RESET", MJ__RESET_LINE}, {"VERSION", MJ__VERSION_LINE}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (size == strlen(words[i].word) && memcmp(line, words[i].word, size) == 0) {
             reply->code = words[i].code;

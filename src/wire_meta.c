@@ -89,7 +89,8 @@ int mj__meta_parse(const char *bytes, size_t size, struct mj__reply *reply) {
     } else if (!code_of(bytes, &reply->code)) {
         return -1;
     }
-    if (reply->code != MJ__ME) { /* its words are no flags: "exp=-1", and the key may begin so */
+    if (reply->code !=
+        MJ__ME) { /* its words are no flags: "exp=-1", and the key may begin so */
         read_flags(reply);
     }
     return length;

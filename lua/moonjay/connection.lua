@@ -4,9 +4,9 @@
 --   conn:set("greeting", "hello", { ttl = 60 })  --> true
 --   conn:get("greeting")                         --> "hello"
 --
--- Every command of the table in src/command.c is a method, bound once: it takes what the command
--- takes, waits for the answer (only its own task waits), and returns the answer, or nil and an
--- error. A connection has one life: once closed, by either side, every call is nil and an error
+-- Every command of the table in src/command.c is a method, bound once: it takes what the
+-- command takes, waits for the answer (only its own task waits), and returns the answer, or nil
+-- and an error. A connection has one life: once closed, by either side, every call is nil and an error
 -- of kind closed. Any number of tasks may use it at once: their requests leave together.
 
 local core = require "moonjay.core"
@@ -45,7 +45,7 @@ end
 counter "incr"
 counter "decr"
 
--- get_many(keys): a table of key = value, always, and a second one of key = error if some failed.
+-- get_many(keys): a table of key = value, always, and one of key = error if some failed.
 -- A bad key among them: nil and the error, and nothing is sent.
 function Connection:get_many(keys) return many.get(self, keys) end
 
@@ -73,8 +73,8 @@ function Connection:close()
 end
 
 -- What it has counted, as a table of numbers: requests, replies, reads, writes (system calls),
--- bytes_read, bytes_written, arms (changes of what the kernel watches), timeouts, abandoned, late,
--- quiet, quiet_failed, fences, parked, hits, misses, inflight.
+-- bytes_read, bytes_written, arms (changes of what the kernel watches), timeouts, abandoned,
+-- late, quiet, quiet_failed, fences, parked, hits, misses, inflight.
 Connection.counters = core.counters_of
 
 -- "meta" or "ascii".
@@ -92,8 +92,8 @@ core.connection_meta.__index = Connection
 core.set_notify(function(handler, err) task.spawn(handler, err) end)
 
 -- connect(url [, { on_error = function(err) }]): waits until it is open. Takes the URL of one
--- server. on_error is called, in a task of its own, with each failure of a quiet request. Returns
--- the connection, or nil and an error; throws where an argument is of a wrong type.
+-- server. on_error is called, in a task of its own, with each failure of a quiet request.
+-- Returns the connection, or nil and an error; throws where an argument is of a wrong type.
 function M.connect(url, options)
   local conn, err = core.connect(url, options)
   if err == nil then return conn end

@@ -16,7 +16,9 @@ local STRIDE = 6
 local NONE, commands = core.NONE, core.commands
 
 -- moonjay.pipeline needs this module, so it is asked for when it is needed.
-local function run(conn, calls, count) return require "moonjay.pipeline".run(conn, calls, count) end
+local function run(conn, calls, count)
+  return require "moonjay.pipeline".run(conn, calls, count)
+end
 
 local function record(calls, index, number, a, b, c)
   local at = (index - 1) * STRIDE
@@ -114,8 +116,8 @@ local function plan_gets(keys)
   return plan
 end
 
--- The calls that get these keys, as { name, argument }, with .fold for their replies; nil and an
--- error when a key is bad. Throws where keys is no list of strings.
+-- The calls that get these keys, as { name, argument }, with .fold for their replies; nil and
+-- an error when a key is bad. Throws where keys is no list of strings.
 function M.plan_get(conn, keys)
   if type(keys) ~= "table" then
     core.misuse("conn:get_many", "keys must be a list of strings, got " .. type(keys))
@@ -145,7 +147,7 @@ function M.get(conn, keys)
   for i = 1, count do record(calls, i, commands[plan[i][1]], plan[i][2]) end
   local replies, empty = run(conn, calls, count)
   if replies == nil then return nil, empty end
-  local values, _, errors = plan.fold(conn, replies, replies.errors, replies.more, 1, count, empty)
+  local values, _, errors = plan.fold(conn, replies, replies.errors, nil, 1, count, empty)
   return values, errors
 end
 
@@ -212,8 +214,8 @@ local function digits(number)
   return type(number) == "string" and number or ("%.0f"):format(number)
 end
 
--- A counter that is missing, over ascii: add it, and count when somebody was faster. Returns the
--- number, or nil and an error.
+-- A counter that is missing, over ascii: add it, and count when somebody was faster. Returns
+-- the number, or nil and an error.
 function M.create_counter(conn, name, key, delta, options)
   local initial = digits(options.initial)
   local added, err = conn:add(key, initial, { ttl = options.ttl })

@@ -4,9 +4,9 @@
 --   p:set("a", "1"):get("b"):incr("n", 2)
 --   local replies = p:run()  -- replies[i], replies.errors[i], replies.more[i]
 --
--- Every command of a connection is a method that records it and returns the pipeline. run sends
--- what was recorded and empties the pipeline, which may then be used again. Replies stand in the
--- order asked; one failed command fails only itself.
+-- Every command of a connection is a method that records it and returns the pipeline. run
+-- sends what was recorded and empties the pipeline, which may then be used again. Replies stand
+-- in the order asked; one failed command fails only itself.
 
 local core = require "moonjay.core"
 local many = require "moonjay.many"
@@ -127,15 +127,15 @@ local function run(conn, calls, count)
   local replies, errors, more, empty = {}, {}, {}, {}
   local batch = core.new_batch(calls, count, replies, errors, more, empty)
   local failed, err = core.run(conn, batch)
-  if err ~= nil or failed == nil then failed, err = settle(core.run, failed, err, conn, batch) end
+  if err ~= nil then failed, err = settle(core.run, failed, err, conn, batch) end
   if failed == nil then return nil, err end
   replies.errors, replies.more, replies.n, replies.failed = errors, more, count, failed
   return replies, empty
 end
 
 -- Sends what was recorded and waits for all of it. Returns the replies, with .errors, .more
--- (second values: "exists", "missing"), .n (how many) and .failed (how many of them), or nil and
--- an error when memory ran out. The pipeline is empty afterwards.
+-- (second values: "exists", "missing"), .n (how many) and .failed (how many of them), or nil
+-- and an error when memory ran out. The pipeline is empty afterwards.
 function Pipeline:run()
   local replies, empty = run(self.conn, self.calls, self.count)
   if replies and self.first then

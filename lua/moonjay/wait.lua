@@ -4,10 +4,10 @@
 --   if more == nil then return value end
 --   return settle(submit, value, more, self, a, b)
 --
--- A primitive returns its results, or nil and a token: INTERRUPT when the task was cancelled or
--- a deadline of the script passed, RETRY when there was no room and now there is, NO_MEMORY when
--- an answer came and there was no memory to make it. So a script never calls a primitive itself,
--- but through a function like the one above.
+-- A primitive returns its results, or nil and a token: INTERRUPT when the task was cancelled
+-- or a deadline of the script passed, RETRY when there was no room and now there is, NO_MEMORY
+-- when an answer came and there was no memory to make it. So a script never calls a primitive
+-- itself, but through a function like the one above.
 
 local core = require "moonjay.core"
 local errors = require "moonjay.errors"
