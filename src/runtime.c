@@ -14,8 +14,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { MAIN_ROOM = 64 }; /* stack slots that the main thread always has */
-
 /* Its address is the registry's key for the runtime, in states that do not use our allocator. */
 static const char registry_key;
 
@@ -105,33 +103,29 @@ struct mj__resolver *mj__runtime_resolver(struct mj__runtime *runtime,
     return runtime->resolver;
 }
 
-struct protected_call {
-    lua_CFunction fn;
-    void *arg;
-};
-
 /* A closure made once: lua_cpcall would make one for every call. */
 static int trampoline(lua_State *L) {
-    const struct protected_call *call = lua_touserdata(L, 1);
-    lua_CFunction fn = call->fn;
-    lua_pushlightuserdata(L, call->arg);
-    lua_replace(L, 1);
+    struct mj__runtime *runtime = mj__runtime_of(L);
+    lua_CFunction fn = runtime->protected_fn;
+    lua_pushlightuserdata(L, runtime->protected_arg);
     fn(L);
     return 0;
 }
 
+/* What is called is not pushed as light userdata: LuaJIT may allocate for an address from a part
+ * of memory that it has not met yet, and throw, which only the call itself may. */
 int mj__runtime_protect(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
-    struct protected_call call = {.fn = fn, .arg = arg};
     lua_State *L = runtime->L;
     if (L == NULL) {
         return -1;
     }
+    runtime->protected_fn = fn;
+    runtime->protected_arg = arg;
     lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->trampoline);
-    lua_pushlightuserdata(L, &call);
-    if (lua_pcall(L, 1, 0, 0) == 0) {
+    if (lua_pcall(L, 0, 0, 0) == 0) {
         return 0;
     }
-    const char *text = lua_tostring(L, -1);
+    const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
     if (runtime->options.error != NULL && !runtime->closing) {
         runtime->options.error(runtime, text != NULL ? text : "an error that is no text",
                                runtime->options.error_arg);
@@ -245,7 +239,7 @@ static int open_lua(struct mj__runtime *runtime, struct mj__error *error) {
     if (L == NULL) {
         return mj__fail(error, MJ__NO_MEMORY, "no memory for a Lua state");
     }
-    if (lua_checkstack(L, MAIN_ROOM) == 0 || lua_cpcall(L, open_state, runtime) != 0) {
+    if (lua_cpcall(L, open_state, runtime) != 0) {
         const char *text = lua_tostring(L, -1);
         return mj__fail(error, MJ__NO_MEMORY, "cannot set up the Lua state: %s",
                         text != NULL ? text : "no memory");

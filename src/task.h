@@ -52,8 +52,8 @@ int mj__task_refuse(lua_State *L, struct mj__task *);
 int mj__task_wait(lua_State *L, struct mj__task *, const struct mj__wait_ops *ops, void *arg,
                   uint64_t tag);
 /* The stack that results go to: push elsewhere, under protection, then lua_xmove here. There is
- * room for 16 values, and pushing what allocates nothing (nil, a boolean, a number, light
- * userdata) needs no protection. */
+ * room for 16 values, and pushing what allocates nothing (nil, a boolean, a number, the tokens)
+ * needs no protection. */
 lua_State *mj__task_stack(struct mj__task *);
 /* The wait is over and `count` results are on the task's stack: it runs in this turn (or the next,
  * when called from a flush). Allocates nothing. */

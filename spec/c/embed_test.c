@@ -350,6 +350,7 @@ static void memory_limit_holds(void) {
     mj_run(runtime);
     CHECK(heard.statuses[0] == MJ_ERROR && contains(heard.text, "not enough memory"));
     CHECK(load(runtime, "local t = {} for i = 1, 1e7 do t[i] = i .. '' end") == MJ_NOMEM);
+    CHECK(load(runtime, "assert(jit == nil and not pcall(require, 'jit'))") == MJ_OK);
     mj_call(runtime, "peak", on_done, &heard, "");
     mj_run(runtime);
     CHECK(heard.number > 0 && heard.number <= 4000000);
@@ -359,6 +360,49 @@ static void memory_limit_holds(void) {
     mj_run(runtime);
     CHECK(heard.statuses[3] == MJ_OK && strcmp(heard.text, "fine") == 0);
     mj_close(runtime);
+}
+
+/* Whatever fails for lack of memory, and wherever: it ends, done is told once, nothing breaks. */
+static void any_memory_limit_ends_cleanly(void) {
+    static const char script[] =
+        "mj = require('moonjay')\n"
+        "local function nap(i) mj.sleep(0) return i, ('x'):rep(i * 10) end\n"
+        "local function gen() for i = 1, 3 do mj.sleep(0) coroutine.yield(i) end end\n"
+        "function work()\n"
+        "  local tasks = {}\n"
+        "  for i = 1, 50 do tasks[i] = mj.spawn(nap, i) end\n"
+        "  mj.spawn(error, {}) mj.spawn(mj.sleep, 1000):cancel()\n"
+        "  mj.deadline(0, mj.sleep, 1000)\n"
+        "  for i in coroutine.wrap(gen) do tasks[#tasks + 1] = mj.spawn(nap, i) end\n"
+        "  local results = mj.check(mj.all(tasks))\n"
+        "  for i = 1, 1000 do tasks[i] = ('y'):rep(i) end\n"
+        "  return #results\n"
+        "end";
+    int opened = 0, called = 0, worked = 0;
+    for (size_t limit = 40000; limit < 1200000; limit += 777 + limit / 500) {
+        struct heard heard = {.done = 0};
+        mj_options options = {
+            .size = sizeof options,
+            .memory_limit = limit,
+            .error = on_error,
+            .error_arg = &heard,
+        };
+        mj_runtime *runtime = mj_open(&options, NULL, 0);
+        if (runtime == NULL) {
+            continue;
+        }
+        opened++;
+        load(runtime, script);
+        mj_task task = mj_call(runtime, "work", on_done, &heard, "");
+        mj_run(runtime);
+        CHECK(heard.done == (task != 0));
+        called += task != 0;
+        worked += heard.statuses[0] == MJ_OK && heard.number == 53;
+        mj_close(runtime);
+    }
+    CHECK(worked > 0);
+    CHECK(called > worked);
+    CHECK(opened > called);
 }
 
 /* ---- close ---- */
@@ -599,6 +643,7 @@ int main(void) {
         {"a done function may call again, but not run", callbacks_call},
         {"ten thousand tasks sleep at once", ten_thousand_tasks},
         {"the memory limit holds, and the runtime lives on", memory_limit_holds},
+        {"at any memory limit a run ends cleanly", any_memory_limit_ends_cleanly},
         {"closing tells every pending done once", close_with_tasks},
         {"a closing runtime takes no work", close_refuses_work},
         {"os.exit inside a task ends the process cleanly", exits},
