@@ -37,14 +37,16 @@ SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
 C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
 C_FILES := $(wildcard src/*.c spec/c/*.c)
+HEADERS := $(wildcard src/*.h spec/c/*.h)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
 Q := $(if $(V),,@)
 
-# What is made with other make commands is made by as many of them as there are processors.
-SUBMAKE := +@$(MAKE) --no-print-directory -j$(JOBS)
+# The first make starts another for as many jobs as there are processors; deeper ones share them.
+SUBMAKE := +@$(MAKE) --no-print-directory $(if $(filter 0,$(MAKELEVEL)),-j$(JOBS))
 
-.PHONY: all specs demo test test-asan bench lint fmt install deps deps-ci clean ready
+.PHONY: all specs demo test test-asan bench fmt install deps deps-ci clean ready
+.PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
 
 all: $(BUILD)/moonjay $(BUILD)/libmoonjay.a
@@ -124,17 +126,36 @@ bench:
 # ---- check ---------------------------------------------------------------------------------
 
 lint:
+	$(SUBMAKE) --keep-going --output-sync lint-gcc lint-clang lint-tidy lint-cppcheck \
+	    lint-format lint-lua
+
+lint-gcc:
 	$(SUBMAKE) specs BUILD=build/lint CFLAGS="-O2 -g -Werror"
-	clang $(LANGUAGE) $(WARNINGS) -Werror -fsyntax-only $(C_FILES)
-	printf '%s\n' $(C_FILES) | xargs -n 1 -P $(JOBS) -I FILE \
+
+lint-clang:
+	@echo "clang -Werror"
+	$Qclang $(LANGUAGE) $(WARNINGS) -Werror -fsyntax-only $(C_FILES)
+
+lint-tidy:
+	@echo "clang-tidy"
+	$Qprintf '%s\n' $(C_FILES) | xargs -P $(JOBS) -I FILE \
 	    clang-tidy --quiet --warnings-as-errors='*' FILE -- $(LANGUAGE) 2>/dev/null
-	cppcheck --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr \
-	    --suppress=funcArgOrderDifferent --std=c11 -D_GNU_SOURCE -Isrc $(C_FILES)
-	clang-format --dry-run -Werror $(C_FILES) $(wildcard src/*.h)
-	luacheck --quiet lua spec bench
+
+lint-cppcheck:
+	@echo "cppcheck"
+	$Qcppcheck --quiet --error-exitcode=1 --enable=warning,performance,portability \
+	    --inline-suppr --suppress=funcArgOrderDifferent --std=c11 -D_GNU_SOURCE -Isrc $(C_FILES)
+
+lint-format:
+	@echo "clang-format"
+	$Qclang-format --dry-run -Werror $(C_FILES) $(HEADERS)
+
+lint-lua:
+	@echo "luacheck"
+	$Qluacheck --quiet lua spec bench
 
 fmt:
-	clang-format -i $(C_FILES) $(wildcard src/*.h)
+	clang-format -i $(C_FILES) $(HEADERS)
 
 # ---- install -------------------------------------------------------------------------------
 
