@@ -42,7 +42,7 @@ MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
 Q := $(if $(V),,@)
 
-# The first make starts another for as many jobs as there are processors; deeper ones share them.
+# The first make starts another with a job for each processor; deeper ones share these.
 SUBMAKE := +@$(MAKE) --no-print-directory $(if $(filter 0,$(MAKELEVEL)),-j$(JOBS))
 
 .PHONY: all specs demo test test-asan bench fmt install deps deps-ci clean ready
@@ -120,8 +120,8 @@ test-asan:
 
 bench:
 	$(SUBMAKE) all
-	$(BUILD)/moonjay run --memcached bench/pipeline.lua
-	$(BUILD)/moonjay run --memcached-args "-R 200" bench/pipeline.lua
+	$(BUILD)/moonjay run --memcached bench/tasks.lua
+	$(BUILD)/moonjay run --memcached-args "-R 200" bench/tasks.lua
 
 # ---- check ---------------------------------------------------------------------------------
 
