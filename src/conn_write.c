@@ -173,6 +173,17 @@ int mj__conn_enqueue(struct mj__conn *conn, const struct mj__call *call,
     return MJ__SUBMITTED;
 }
 
+/* A noop of the connection's own behind quiet requests. -1: no memory, and none was queued. */
+static int send_fence(struct mj__conn *conn, struct mj__error *error) {
+    struct mj__call noop = {.id = MJ__NOOP};
+    uint64_t seq;
+    if (mj__conn_enqueue(conn, &noop, NULL, NULL, NULL, NULL, 0, &seq, error) != 0) {
+        return -1;
+    }
+    conn->counters.fences++;
+    return 0;
+}
+
 static bool is_full(const struct mj__conn *conn) {
     return mj__requests_count(&conn->requests) + conn->granted >=
                conn->endpoint.options.max_inflight ||
@@ -210,6 +221,9 @@ int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
     conn->counters.requests++;
     if (ticket) {
         mj__requests_at(&conn->requests, *seq)->deadline = conn->ticket_deadline;
+    }
+    if (conn->unfenced >= FENCE_AFTER) {
+        (void)send_fence(conn, error); /* else the flush does it */
     }
     return MJ__SUBMITTED;
 }
@@ -464,21 +478,15 @@ static void date_requests(struct mj__conn *conn) {
 /* The silence of quiet requests means something once a reply to a later request came. */
 static void fence(struct mj__conn *conn) {
     struct mj__error error;
-    uint64_t seq;
     if (conn->unfenced == 0) {
         return;
     }
-    if (conn->fence_hurry || conn->unfenced >= FENCE_AFTER) {
-        struct mj__call noop = {.id = MJ__NOOP};
-        if (mj__conn_enqueue(conn, &noop, NULL, NULL, NULL, NULL, 0, &seq, &error) != 0) {
-            mj__conn_fail(conn, &error);
-            return;
-        }
-        conn->counters.fences++;
-        return;
+    if (!conn->fence_hurry && conn->unfenced < FENCE_AFTER) {
+        conn->fence_due = mj__loop_now(conn->loop) + fence_pause;
+        mj__conn_wake_at(conn, conn->fence_due);
+    } else if (send_fence(conn, &error) != 0) {
+        mj__conn_fail(conn, &error);
     }
-    conn->fence_due = mj__loop_now(conn->loop) + fence_pause;
-    mj__conn_wake_at(conn, conn->fence_due);
 }
 
 void mj__conn_flush(struct mj__deferred *deferred) {

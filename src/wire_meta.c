@@ -154,13 +154,10 @@ static char *put_read(char *out, const struct mj__call *call) {
         out = put(out, " b", 2);
     }
     out = put(out, " v", 2);
-    if (call->id == MJ__ITEM) {
-        out = put(out, " f c t s h l", 12);
-    }
     if (call->given & (MJ__WITH_TTL | MJ__WITH_TOUCH)) {
-        out = put_ttl(out, 'T', call->ttl);
+        out = put_ttl(out, 'T', call->ttl); /* first: a t behind it tells the new ttl */
     }
-    return out;
+    return call->id == MJ__ITEM ? put(out, " f c t s h l", 12) : out;
 }
 
 static char *put_store(char *out, const struct mj__call *call) {

@@ -6,8 +6,8 @@
 --
 -- Every command of the table in src/command.c is a method, bound once: it takes what the
 -- command takes, waits for the answer (only its own task waits), and returns the answer, or nil
--- and an error. A connection has one life: once closed, by either side, every call is nil and an error
--- of kind closed. Any number of tasks may use it at once: their requests leave together.
+-- and an error. A connection has one life: once closed, by either side, every call is nil and
+-- an error of kind closed. Any number of tasks may use it: their requests leave together.
 
 local core = require "moonjay.core"
 local many = require "moonjay.many"
