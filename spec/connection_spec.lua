@@ -27,6 +27,13 @@ local function is_closed(conn)
   return not conn:is_open()
 end
 
+-- Stores by a connection of its own, whose timeout is not the spec's.
+local function store(server, values)
+  local conn = assert(mj.connect(server:with("timeout=30s")))
+  assert(conn:set_many(values))
+  conn:close()
+end
+
 local function spawn_gets(conn, count, key)
   local tasks = {}
   for i = 1, count do
@@ -94,7 +101,7 @@ describe("connecting", function()
     assert.equal("connect", err.phase)
     assert.equal("no", err.sent)
     assert.truthy(tostring(err):find(url, 1, true))
-    assert.truthy(posix.now() - started < 1)
+    assert.truthy(posix.now() - started < 5)
   end)
 
   it("a unix socket that does not exist says so", function()
@@ -126,7 +133,7 @@ describe("connecting", function()
     local err = failed("connect_timeout", mj.connect(hole.url .. "?connect_timeout=100ms"))
     local took = posix.now() - started
     assert.equal("no", err.sent)
-    assert.truthy(took >= 0.1 and took < 1, took)
+    assert.truthy(took >= 0.1 and took < 5, took)
   end)
 
   it("a deadline around connect gives connect_timeout", function()
@@ -329,7 +336,7 @@ describe("many tasks on one connection", function()
   it("a parked task times out like any other, with nothing sent", cleaned(function()
     local server = memcached.start { unix = true }
     local conn = assert(mj.connect(server:with(
-      "protocol=meta&max_inflight=2&timeout=100ms&stall_timeout=30s")))
+      "protocol=meta&max_inflight=2&timeout=300ms&stall_timeout=30s")))
     server:pause()
     local tasks, sent = spawn_gets(conn, 4), {}
     for i, task in ipairs(tasks) do sent[i] = failed("timeout", task:wait()).sent end
@@ -342,16 +349,15 @@ end)
 describe("lateness", function()
   it("a reply that comes late is dropped, and the connection lives on", cleaned(function()
     local server = memcached.start { unix = true }
+    store(server, { old = "old value", new = "new value" })
     for _, protocol in ipairs { "meta", "ascii" } do
       local conn = assert(mj.connect(server:with(
-        "timeout=100ms&stall_timeout=30s&protocol=" .. protocol)))
-      conn:set("old", "old value")
-      conn:set("new", "new value")
+        "timeout=300ms&stall_timeout=30s&protocol=" .. protocol)))
       server:pause()
       local started = posix.now()
       local err = failed("timeout", conn:get("old"))
       local took = posix.now() - started
-      assert.truthy(took >= 0.1 and took < 1, took)
+      assert.truthy(took >= 0.3 and took < 5, took)
       assert.equal("maybe", err.sent)
       assert.equal("read", err.phase)
       assert.equal("get", err.op)
@@ -385,10 +391,9 @@ describe("lateness", function()
   it("a large late value is dropped too, also where it was to go into a buffer",
     cleaned(function()
       local server = memcached.start { unix = true }
-      local conn = assert(mj.connect(server:with("timeout=100ms&stall_timeout=30s")))
+      store(server, { large = ("x"):rep(900000), new = "new value" })
+      local conn = assert(mj.connect(server:with("timeout=300ms&stall_timeout=30s")))
       local buf = require("string.buffer").new()
-      conn:set("large", ("x"):rep(900000), {})
-      conn:set("new", "new value")
       server:pause()
       failed("timeout", conn:get("large", { into = buf }))
       server:resume()
@@ -405,7 +410,7 @@ describe("lateness", function()
     failed("timeout", conn:get("key"))
     wait.until_true(5, "the stall to be seen", function() return is_closed(conn) end)
     local took = posix.now() - started
-    assert.truthy(took >= 0.2 and took < 2, took)
+    assert.truthy(took >= 0.2 and took < 5, took)
     local err = failed("closed", conn:get("key"))
     assert.equal("no", err.sent)
     server:resume()
@@ -426,7 +431,7 @@ describe("lateness", function()
   it("a request that is half written when its time is over closes the connection",
     cleaned(function()
       local server = memcached.start { unix = true }
-      local conn = assert(mj.connect(server:with("timeout=100ms&stall_timeout=30s")))
+      local conn = assert(mj.connect(server:with("timeout=300ms&stall_timeout=30s")))
       server:pause()
       local err = failed("timeout", conn:set("key", ("x"):rep(8000000)))
       assert.equal("write", err.phase)

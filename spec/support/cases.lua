@@ -7,7 +7,8 @@ local cjson = require "cjson"
 
 local M = {}
 
-M.FILE = "spec/data/cases.jsonl"
+-- The cases that were handed to the project, and those it found itself.
+local FILES = { "spec/data/cases.jsonl", "spec/data/more.jsonl" }
 
 -- An integer of more than 15 digits loses digits as a double: it is quoted, so that it comes
 -- out as a string. Only what stands outside of strings is looked at.
@@ -67,15 +68,15 @@ function M.find(path, id)
   return found[1], ("no case %s in %s"):format(id, path)
 end
 
--- The cases of one kind, from $MOONJAY_CASES or spec/data/cases.jsonl.
-function M.path()
-  return os.getenv("MOONJAY_CASES") or M.FILE
-end
-
+-- The cases of one kind, each with the name of its file: from $MOONJAY_CASES, or the project's.
 function M.of_kind(kind)
+  local own = os.getenv("MOONJAY_CASES")
   local out = {}
-  for _, case in ipairs(assert(load(M.path()))) do
-    if case.kind == kind then out[#out + 1] = case end
+  for _, path in ipairs(own and { own } or FILES) do
+    for _, case in ipairs(assert(load(path))) do
+      case.file = path
+      if case.kind == kind then out[#out + 1] = case end
+    end
   end
   return out
 end

@@ -3,7 +3,6 @@
 --   player_wire.play(case, "meta")     -- throws where the client did what the case forbids
 
 local base64 = require "spec.support.base64"
-local cases = require "spec.support.cases"
 local cjson = require "cjson"
 local expect = require "spec.support.expect"
 local mj = require "moonjay"
@@ -42,7 +41,7 @@ end
 
 local function start_fake(case)
   local fake = process.start {
-    "luajit", "spec/support/wirefake.lua", "--case", cases.path(), "--id", case.id,
+    "luajit", "spec/support/wirefake.lua", "--case", case.file, "--id", case.id,
     "--max-seconds", tostring(FAKE_SECONDS), "--linger-ms", "1000", input = true,
   }
   return fake, fake:read_line(10):match("^READY %S+ (%d+)$")
