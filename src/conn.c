@@ -206,6 +206,7 @@ struct mj__conn *mj__conn_open(struct mj__loop *loop, struct mj__pool *pool,
     conn->flush.run = mj__conn_flush;
     conn->parked_tail = &conn->parked;
     conn->fence_due = MJ__NEVER;
+    conn->attempt_deadline = MJ__NEVER;
     conn->retry_at = MJ__NEVER;
     conn->connect_deadline = mj__clock() + endpoint->options.connect_timeout;
     if (mj__timer_set(loop, &conn->timer, conn->connect_deadline) != 0) {

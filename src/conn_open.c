@@ -17,6 +17,7 @@ static void handshake(struct mj__conn *conn);
 /* This address did not work: the next one, or the end with what the last one said. */
 static void attempt_failed(struct mj__conn *conn, const struct mj__error *error) {
     conn->last_failure = *error;
+    conn->retry_at = MJ__NEVER;
     mj__conn_drop_transport(conn);
     if (conn->address != NULL && conn->address->ai_next != NULL) {
         conn->address = conn->address->ai_next;
@@ -38,9 +39,23 @@ static int connect_to(struct mj__conn *conn, struct mj__error *error) {
                               options, error);
 }
 
+/* A dead address gets its share of the time left, so that the next is tried before it is over. */
+static mj__time share_of_time(const struct mj__conn *conn) {
+    mj__time now = mj__clock(), left = 0;
+    for (const struct addrinfo *at = conn->address; at != NULL; at = at->ai_next) {
+        left++;
+    }
+    return left > 1 ? now + (conn->connect_deadline - now) / left : MJ__NEVER;
+}
+
 static void attempt(struct mj__conn *conn) {
     struct mj__error error;
     conn->state = MJ__CONN_CONNECTING;
+    conn->attempt_deadline = share_of_time(conn);
+    mj__conn_wake_at(conn, conn->attempt_deadline);
+    if (conn->state == MJ__CONN_CLOSED) {
+        return; /* no memory for the timer */
+    }
     int status = connect_to(conn, &error);
     if (status > 0) { /* a full listen queue: the same again, shortly */
         conn->last_failure = error;
@@ -135,11 +150,18 @@ mj__time mj__conn_connect_timer(struct mj__conn *conn, mj__time now) {
         connect_timed_out(conn);
         return MJ__NEVER;
     }
-    if (now >= conn->retry_at) {
+    if (conn->state == MJ__CONN_CONNECTING && now >= conn->attempt_deadline) {
+        struct mj__error error;
+        mj__fail(&error, MJ__CONNECT_TIMEOUT, "one address did not accept the connection");
+        error.phase = MJ__PHASE_CONNECT;
+        attempt_failed(conn, &error);
+    } else if (now >= conn->retry_at) {
         conn->retry_at = MJ__NEVER;
         attempt(conn);
     }
-    return conn->retry_at < conn->connect_deadline ? conn->retry_at : conn->connect_deadline;
+    mj__time next = conn->state == MJ__CONN_CONNECTING ? conn->attempt_deadline : MJ__NEVER;
+    next = conn->retry_at < next ? conn->retry_at : next;
+    return next < conn->connect_deadline ? next : conn->connect_deadline;
 }
 
 /* ---- handshake -------------------------------------------------------------------------- */

@@ -112,7 +112,9 @@ struct mj__conn {
     struct mj__resolver *resolver;
     struct mj__lookup *lookup;
     struct addrinfo *addresses, *address;
-    mj__time connect_deadline, retry_at;
+    mj__time connect_deadline;
+    mj__time attempt_deadline; /* of this address, where another is left to try */
+    mj__time retry_at;
     struct mj__error last_failure; /* of the address before */
     uint8_t handshake_due;         /* replies of the handshake still to come */
     bool speaks_meta, classic_only;
