@@ -48,6 +48,14 @@ static void keep(lua_State *L, const struct mj__lua_batch *batch, int place, uin
     lua_pop(L, 3);
 }
 
+/* replies[index + 1] = the value on top, which is taken off. */
+static void set_reply(lua_State *L, const struct mj__lua_batch *batch, uint32_t index) {
+    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
+    lua_insert(L, -2);
+    lua_rawseti(L, -2, (int)index + 1);
+    lua_pop(L, 1);
+}
+
 static void keep_failure(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
                          const struct mj__error *error, const char *op, const char *key,
                          size_t key_size) {
@@ -91,6 +99,10 @@ static void keep_line(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
 static void keep_answer(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
                         const struct mj__answer *answer) {
     if (answer->error != NULL) {
+        if (answer->command == mj__command(MJ__STATS)) { /* half a table is no answer */
+            lua_pushnil(L);
+            set_reply(L, batch, index);
+        }
         bool many = answer->command == mj__command(MJ__GET_MANY);
         keep_failure(L, batch, index, answer->error, answer->command->name,
                      many || answer->key_size == 0 ? NULL : answer->key, answer->key_size);
@@ -104,10 +116,7 @@ static void keep_answer(lua_State *L, struct mj__lua_batch *batch, uint32_t inde
     if (mj__lua_push_answer(L, batch->self, answer) == 2) {
         keep(L, batch, MORE, index);
     }
-    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
-    lua_insert(L, -2);
-    lua_rawseti(L, -2, (int)index + 1);
-    lua_pop(L, 1);
+    set_reply(L, batch, index);
 }
 
 static void let_go(struct mj__lua_batch *batch) {
@@ -239,9 +248,8 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
         status = mj__conn_submit(batch->self->conn, &call, by_reference, NULL,
                                  quiet ? NULL : mj__lua_batch_done, batch, index, &seq, &error);
         if (status == MJ__SUBMITTED && quiet) {
-            lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
             lua_pushboolean(L, 1);
-            lua_rawseti(L, -2, (int)index + 1);
+            set_reply(L, batch, index);
         } else if (status == MJ__SUBMITTED) {
             batch->pending++;
         } else if (by_reference != NULL) {
