@@ -102,6 +102,39 @@ describe("spawn", function()
   end)
 end)
 
+describe("a finalizer", function()
+  -- Aggressive collection calls finalizers inside many an allocation, also those that
+  -- interrupting a task takes.
+  local pause, step
+  before_each(function()
+    pause, step = collectgarbage("setpause", 10), collectgarbage("setstepmul", 1000)
+  end)
+  after_each(function()
+    collectgarbage("setpause", pause)
+    collectgarbage("setstepmul", step)
+  end)
+
+  local function litter(finalizer)
+    getmetatable(newproxy(true)).__gc = finalizer
+  end
+
+  it("may cancel while deadlines pass", function()
+    local tasks = {}
+    for i = 1, 2000 do
+      litter(function()
+        local task = tasks[math.random(#tasks)]
+        if task then task:cancel() end
+      end)
+      tasks[i] = mj.spawn(mj.deadline, i % 10 / 10000, mj.sleep, FOREVER)
+      if i % 20 == 0 then mj.sleep(0.0001) end
+    end
+    for i = 1, #tasks do
+      local _, err = tasks[i]:wait()
+      assert.is_true(errors.is(err, "timeout") or errors.is(err, "cancelled"))
+    end
+  end)
+end)
+
 describe("task:wait", function()
   it("gives the results, as often as one asks", function()
     local task = mj.spawn(function() return 1, nil, 3, nil end)

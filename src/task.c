@@ -93,6 +93,17 @@ static int keep_interruption(lua_State *L) {
     return 0;
 }
 
+static void abandon_nothing(struct mj__task *task, void *arg, uint64_t tag,
+                            struct mj__interrupted *out) {
+    (void)task;
+    (void)arg;
+    (void)tag;
+    (void)out;
+}
+
+static const struct mj__wait_ops nothing_ops = {abandon_nothing};
+
+/* The wait is abandoned once, though a finalizer that runs meanwhile may interrupt it too. */
 static void interrupt(struct mj__task *task, const struct mj__deadline *deadline) {
     struct interruption interruption = {
         .task = task,
@@ -101,6 +112,7 @@ static void interrupt(struct mj__task *task, const struct mj__deadline *deadline
     };
     if (task->state == MJ__TASK_WAITING) {
         task->ops->abandon(task, task->arg, task->tag, &interruption.what);
+        task->ops = &nothing_ops;
     }
     describe(&interruption.what, deadline);
     mj__runtime_protect(task->runtime, keep_interruption, &interruption);

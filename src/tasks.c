@@ -104,13 +104,18 @@ static void add_slot(lua_State *L, struct mj__runtime *runtime) {
     stack_push(&runtime->bare, task);
 }
 
-/* Gives the first bare task a coroutine, so that it is spare. */
-static void add_coroutine(lua_State *L, struct mj__runtime *runtime) {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->anchors);
+/* Adds a spare task. The coroutine is made first: collecting garbage for it may call finalizers,
+ * which may start tasks themselves. */
+static void add_spare(lua_State *L, struct mj__runtime *runtime) {
     lua_State *coroutine = lua_newthread(L);
     if (lua_checkstack(coroutine, MJ__TASK_ROOM) == 0) {
         luaL_error(L, "not enough memory");
     }
+    if (runtime->bare == NULL) {
+        add_slot(L, runtime);
+    }
+    lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->anchors);
+    lua_insert(L, -2);
     lua_pushboolean(L, true);
     lua_rawset(L, -3);
     lua_pop(L, 1);
@@ -136,10 +141,7 @@ struct mj__task *mj__task_start(lua_State *L, struct mj__runtime *runtime, int c
     luaL_checkstack(L, 8, "too many values");
     bool reused = runtime->spare != NULL;
     if (!reused) {
-        if (runtime->bare == NULL) {
-            add_slot(L, runtime);
-        }
-        add_coroutine(L, runtime);
+        add_spare(L, runtime);
     }
     struct mj__task *task = runtime->spare;
     if (lua_checkstack(task->L, count + 1 + MJ__TASK_ROOM) == 0) {

@@ -335,6 +335,33 @@ static void ten_thousand_tasks(void) {
     mj_close(runtime);
 }
 
+/* In a fresh runtime, so that every task takes memory, and collecting for it calls finalizers. */
+static void finalizers_spawn(void) {
+    struct heard heard;
+    mj_runtime *runtime =
+        open_and_load(&heard, "mj = require('moonjay') collectgarbage('setstepmul', 20)\n"
+                              "function litter()\n"
+                              "  local ran, spawned = 0, 0\n"
+                              "  local function run() ran = ran + 1 mj.sleep(1000) end\n"
+                              "  for i = 1, 3000 do\n"
+                              "    getmetatable(newproxy(true)).__gc = function()\n"
+                              "      spawned = spawned + 1 mj.spawn(run) end\n"
+                              "    mj.spawn(run)\n"
+                              "  end\n"
+                              "  collectgarbage()\n"
+                              "  assert(spawned == 3000)\n"
+                              "  repeat mj.sleep(0) until ran == 6000\n"
+                              "end");
+    mj_task task = mj_call(runtime, "litter", on_done, &heard, "");
+    CHECK(task != 0);
+    int live;
+    do {
+        live = mj_poll(runtime, 100000);
+    } while (heard.done == 0);
+    CHECK(live == 6000 && heard.statuses[0] == MJ_OK);
+    mj_close(runtime);
+}
+
 /* ---- memory ---- */
 
 static void memory_limit_holds(void) {
@@ -642,6 +669,7 @@ int main(void) {
          poll_stays_in_its_budget},
         {"a done function may call again, but not run", callbacks_call},
         {"ten thousand tasks sleep at once", ten_thousand_tasks},
+        {"finalizers may spawn while tasks are spawned", finalizers_spawn},
         {"the memory limit holds, and the runtime lives on", memory_limit_holds},
         {"at any memory limit a run ends cleanly", any_memory_limit_ends_cleanly},
         {"closing tells every pending done once", close_with_tasks},
