@@ -354,6 +354,20 @@ describe("--memcached", function()
     assert.truthy(result.err:find("moonjay: memcached ended as soon as", 1, true), result.err)
   end)
 
+  it("ends when its guard is killed while memcached starts", function()
+    local folder = program.folder()
+    program.write(folder .. "/memcached", "#!/bin/sh\necho ready $PPID $2 >&2; exec sleep 60\n")
+    os.execute("chmod +x " .. folder .. "/memcached")
+    local running = program.start(("env PATH=%s:$PATH $MOONJAY --memcached %s"):format(folder,
+      script("print('ran')")))
+    local guard, socket = running:output():match("ready (%d+) (%S+)")
+    os.execute("kill -9 " .. guard)
+    assert.equal(2, running:wait())
+    assert.truthy(running:output():find("moonjay: the guard of memcached was killed\n", 1, true))
+    assert.falsy(running:output():find("ran", 1, true))
+    assert.is_true(nothing_left(socket))
+  end)
+
   it("works for a user who is not root, also when the guard is killed", function()
     if run("id -u").out ~= "0\n" then
       pending("these specs run as an ordinary user already")

@@ -65,19 +65,26 @@ enum {
 
 /* All of moonjay's own view, for its exit and its signal handler. */
 static struct {
-    int wire;    /* -1: none. The guard watches the other end. */
-    pid_t guard; /* 0: none */
+    int wire; /* -1: none. The guard watches the other end. */
+    pid_t guard;
     pid_t owner; /* a child that the script forks must not stop its parent's memcached */
     char folder[32];
     char socket[48];
 } server = {.wire = -1};
 
+static const char server_ready[] = "ready";
+
 static const int deadly_signals[] = {SIGINT, SIGTERM, SIGHUP};
 enum { DEADLY_SIGNALS = sizeof deadly_signals / sizeof *deadly_signals };
 
+static void server_sweep(void) {
+    unlink(server.socket);
+    rmdir(server.folder);
+}
+
 /* Ends memcached and waits until nothing of it is left. Async-signal-safe; may run again. */
 static void server_stop(void) {
-    if (server.guard == 0 || server.owner != getpid())
+    if (server.guard <= 0 || server.owner != getpid())
         return;
     if (server.wire >= 0) {
         /* Not close alone: a process that the script forked may hold a copy. */
@@ -87,8 +94,7 @@ static void server_stop(void) {
     }
     while (waitpid(server.guard, NULL, 0) < 0 && errno == EINTR)
         continue;
-    unlink(server.socket);
-    rmdir(server.folder);
+    server_sweep();
 }
 
 /* Stops memcached first, then dies of the signal all the same, so that a shell sees it. */
@@ -196,57 +202,70 @@ static const char *guard_await(int wire, pid_t *pid) {
     return NULL;
 }
 
-/* Starts memcached in a folder of its own and says on the wire which ("/...") or what failed;
- * then waits until moonjay or memcached ends, and leaves nothing behind. */
-static _Noreturn void guard_run(int wire, const char *more) {
-    const char *failure = "cannot start a process for memcached";
-    pid_t self = getpid(), pid = -1;
-    guard_settle();
+/* Says one word to moonjay. False: it is gone. */
+static bool guard_say(int wire, const char *word) {
+    return write(wire, word, strlen(word)) >= 0;
+}
+
+/* Makes the folder, and tells moonjay at once, which sweeps up should the guard be killed; and
+ * only now, in its own session, where no signal to moonjay's process group can reach it. Then
+ * starts memcached in it. NULL, or why not; *pid is memcached, or 0. */
+static const char *guard_start(int wire, const char *more, pid_t *pid) {
+    pid_t self = getpid();
     strcpy(server.folder, "/tmp/moonjay-XXXXXX");
-    if (!mkdtemp(server.folder)) {
-        failure = "cannot make a folder in /tmp for memcached";
-    } else {
-        snprintf(server.socket, sizeof server.socket, "%s/socket", server.folder);
-        pid = fork();
-        if (pid == 0)
-            server_exec(more, self);
-        if (pid > 0)
-            failure = guard_await(wire, &pid);
-    }
-    const char *answer = failure ? failure : server.folder;
-    if (write(wire, answer, strlen(answer)) < 0)
-        failure = "moonjay is gone";
-    while (!failure && waitpid(pid, NULL, WNOHANG) == 0 && !guard_wait(wire, -1))
-        continue;
+    if (!mkdtemp(server.folder))
+        return "cannot make a folder in /tmp for memcached";
+    snprintf(server.socket, sizeof server.socket, "%s/socket", server.folder);
+    if (!guard_say(wire, server.folder))
+        return "moonjay is gone";
+    *pid = fork();
+    if (*pid == 0)
+        server_exec(more, self);
+    return *pid > 0 ? guard_await(wire, pid) : "cannot start a process for memcached";
+}
+
+/* Starts memcached and says that it is ready, or what failed; then waits until moonjay or
+ * memcached ends, and leaves nothing behind. */
+static _Noreturn void guard_run(int wire, const char *more) {
+    pid_t pid = 0;
+    guard_settle();
+    const char *failure = guard_start(wire, more, &pid);
+    bool wanted = guard_say(wire, failure ? failure : server_ready) && !failure;
+    while (wanted && pid > 0 && !guard_wait(wire, -1))
+        if (waitpid(pid, NULL, WNOHANG) == pid)
+            pid = 0;
     if (pid > 0) {
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
-    unlink(server.socket);
-    rmdir(server.folder);
+    server_sweep();
     _exit(0);
 }
 
 /* ---- and back in moonjay ---- */
 
-/* Reads the guard's one word. 0 with the server's paths filled in; else a status, and the user
- * was told why. */
+/* Takes the guard's words: the folder ("/..."), then that memcached is ready, or else what
+ * failed. 0, or a status after the complaint. */
 static int server_await(void) {
-    char answer[128];
-    ssize_t size;
-    do
-        size = read(server.wire, answer, sizeof answer - 1);
-    while (size < 0 && errno == EINTR);
-    answer[size > 0 ? size : 0] = '\0';
-    if (answer[0] != '/')
-        return complain("%s", size > 0 ? answer : "the guard of memcached was killed");
-    snprintf(server.folder, sizeof server.folder, "%.31s", answer);
-    snprintf(server.socket, sizeof server.socket, "%s/socket", server.folder);
-    return 0;
+    char word[128];
+    for (;;) {
+        ssize_t size = read(server.wire, word, sizeof word - 1);
+        if (size < 0 && errno == EINTR)
+            continue;
+        if (size <= 0)
+            return complain("the guard of memcached was killed");
+        word[size] = '\0';
+        if (strcmp(word, server_ready) == 0)
+            return 0;
+        if (word[0] != '/')
+            return complain("%s", word);
+        snprintf(server.folder, sizeof server.folder, "%.31s", word);
+        snprintf(server.socket, sizeof server.socket, "%s/socket", server.folder);
+    }
 }
 
-/* The guard, with its end of the wire; it is forked before anything else is opened, so that it
- * holds nothing of the script's. No deadly signal may come in between. 0, or -1 with errno. */
+/* The guard, with its end of the wire; forked before anything else is opened, so that it holds
+ * nothing of the script's. 0, or -1 with errno. */
 static int server_guard(const char *more) {
     int wire[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) < 0)
@@ -258,9 +277,9 @@ static int server_guard(const char *more) {
     }
     close(wire[1]);
     server.wire = wire[0];
-    server.guard = guard > 0 ? guard : 0;
+    server.guard = guard;
     server.owner = getpid();
-    return guard > 0 ? 0 : -1;
+    return guard < 0 ? -1 : 0;
 }
 
 static void catch_deadly_signals(void) {
