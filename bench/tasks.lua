@@ -16,9 +16,17 @@ ffi.cdef [[
   int getrusage(int who, bench_usage *usage);
 ]]
 
-local tasks = tonumber(arg[1] or 100)
-local seconds = tonumber(arg[2] or 3)
-local bytes = tonumber(arg[3] or 100)
+local function argument(place, default, least, most)
+  local number = tonumber(arg[place] or default)
+  if not number or number < least or number > most then
+    error(("argument %d is %s; it takes %g to %g"):format(place, arg[place], least, most), 0)
+  end
+  return number
+end
+
+local tasks = argument(1, 100, 1, 100000)
+local seconds = argument(2, 3, 0.1, 600)
+local bytes = argument(3, 100, 0, 1000000)
 
 local function cpu()
   local usage = ffi.new "bench_usage"

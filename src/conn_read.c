@@ -152,7 +152,7 @@ static int not_understood(const struct mj__conn *conn, const char *bytes, size_t
     size_t line = end != NULL ? (size_t)(end - bytes) : size;
     mj__printable(words, sizeof words, bytes,
                   line > 0 && bytes[line - 1] == '\r' ? line - 1 : line);
-    if (conn->state == MJ__CONN_HANDSHAKE) {
+    if (conn->counters.replies == 0) {
         return mj__fail(error, MJ__PROTOCOL,
                         "the peer is no memcached: it answered \"%s\"; check host and port",
                         words);

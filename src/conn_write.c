@@ -200,8 +200,7 @@ static int refuse_closed(const struct mj__conn *conn, struct mj__error *error) {
     } else {
         mj__fail(error, MJ__CLOSED, "the connection is not open yet");
     }
-    error->phase = MJ__PHASE_QUEUE;
-    return MJ__REFUSED;
+    return MJ__REFUSED; /* with no phase: it got nowhere */
 }
 
 int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,

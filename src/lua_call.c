@@ -74,10 +74,6 @@ static uint64_t read_unsigned(struct reader *reader, int index, const char *what
 static void read_ttl(struct reader *reader, int index) {
     lua_State *L = reader->L;
     struct mj__error error;
-    if (lua_isnoneornil(L, index)) {
-        reader->call->ttl = 0;
-        return;
-    }
     if (lua_type(L, index) != LUA_TNUMBER) {
         misuse(reader, "ttl", "a number of seconds", index);
     }
@@ -165,7 +161,7 @@ static void read_options(struct reader *reader, int index) {
         return;
     }
     if (!lua_istable(L, index)) {
-        misuse(reader, "options", "a table", index);
+        misuse(reader, "options", "a table such as { ttl = 60 }", index);
     }
     lua_pushnil(L);
     while (lua_next(L, index) != 0) {
@@ -276,9 +272,11 @@ static void read_arguments(struct reader *reader) {
         call->given |= MJ__WITH_VALUE;
     }
     if (command->takes & MJ__WITH_TTL) {
-        const bool given = !lua_isnoneornil(reader->L, at) || command->takes & MJ__WITH_KEY;
-        read_ttl(reader, at++);
-        call->given |= given ? MJ__WITH_TTL : 0;
+        if (command->takes & MJ__WITH_KEY || !lua_isnoneornil(reader->L, at)) {
+            read_ttl(reader, at);
+            call->given |= MJ__WITH_TTL;
+        }
+        at++;
     }
     if (command->takes & MJ__WITH_CAS) {
         call->cas = read_unsigned(reader, at++, "token", UINT64_MAX);

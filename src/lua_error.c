@@ -56,6 +56,11 @@ static bool is_idempotent(const char *op) {
     return false;
 }
 
+/* A call on a connection that was closed before it: made again there, it fails again. */
+static bool is_hopeless(const struct mj__error *error) {
+    return error->kind == MJ__CLOSED && error->phase == MJ__PHASE_NONE;
+}
+
 static bool is_retryable(enum mj__kind kind, enum mj__sent sent, const char *op) {
     return is_transient(kind) && (sent == MJ__SENT_NO || (op != NULL && is_idempotent(op)));
 }
@@ -108,7 +113,7 @@ void mj__lua_push_error(lua_State *L, const struct mj__error *error, const char 
     }
     push_message(L, error->text, op, key, key_size, server);
     lua_setfield(L, -2, "message");
-    lua_pushboolean(L, is_retryable(error->kind, error->sent, op));
+    lua_pushboolean(L, is_retryable(error->kind, error->sent, op) && !is_hopeless(error));
     lua_setfield(L, -2, "retryable");
     lua_pushinteger(L, 1);
     lua_setfield(L, -2, "attempts");

@@ -9,6 +9,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct mj__runtime mj_runtime;
 typedef uint64_t mj_task; /* an id; 0 is none; a stale one is harmless */
 typedef struct mj__results mj_results;
@@ -86,5 +90,9 @@ const char *mj_results_string(const mj_results *, int index, size_t *size);
 double mj_results_number(const mj_results *, int index, double fallback);
 /* After MJ_ERROR: the traceback, terminated; "" if there is none. */
 const char *mj_results_traceback(const mj_results *);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -28,11 +28,17 @@ local function record(calls, index, number, a, b, c)
   calls[at + 5], calls[at + 6] = NONE, NONE
 end
 
--- Throws unless keys is a list of strings.
-function M.check_keys(name, keys)
+local function check_list(name, keys)
   if type(keys) ~= "table" then
     core.misuse("conn:" .. name, "keys must be a list of strings, got " .. type(keys))
+  elseif keys[1] == nil and next(keys) ~= nil then
+    core.misuse("conn:" .. name, "keys must be a list of strings, got a table without keys[1]")
   end
+end
+
+-- Throws unless keys is a list of strings.
+function M.check_keys(name, keys)
+  check_list(name, keys)
   for i = 1, #keys do
     if type(keys[i]) ~= "string" then
       core.misuse("conn:" .. name, ("key %d must be a string, got %s"):format(i, type(keys[i])))
@@ -119,9 +125,7 @@ end
 -- The calls that get these keys, as { name, argument }, with .fold for their replies; nil and
 -- an error when a key is bad. Throws where keys is no list of strings.
 function M.plan_get(conn, keys)
-  if type(keys) ~= "table" then
-    core.misuse("conn:get_many", "keys must be a list of strings, got " .. type(keys))
-  end
+  check_list("get_many", keys)
   local plan, ends, from, separate = {}, {}, 1, false
   while keys[from] ~= nil do
     local text, behind = core.join_keys(conn, keys, from)
@@ -159,8 +163,12 @@ function M.check_set(values, options)
     core.misuse("conn:set_many", "values must be a table of key = value, got " .. type(values))
   end
   local keys = {}
+  core.check.set("", "", options)
   for key, value in pairs(values) do
-    core.check.set(key, value, options)
+    if type(key) ~= "string" or type(value) ~= "string" then
+      core.misuse("conn:set_many", ("keys and values must be strings, got [%s] = %s"):format(
+        type(key) == "string" and ("%q"):format(key) or type(key), type(value)))
+    end
     keys[#keys + 1] = key
   end
   table.sort(keys)

@@ -147,9 +147,19 @@ function M.deadline(seconds, fn, ...)
   return finish(scope, xpcall(fn, core.keep_trace, ...))
 end
 
--- Raises a failure (nil and an error), and lets all else through: values, false, a lone nil.
+-- The errors of get_many, set_many and delete_many: some error of them, or nil.
+local function some_error(by_key)
+  if type(by_key) ~= "table" or errors.is(by_key) then return nil end
+  local _, err = next(by_key)
+  return errors.is(err) and err or nil
+end
+
+-- Raises a failure (nil and an error; of a call over many keys: some error of theirs), and lets
+-- all else through: values, false, a lone nil.
 function M.check(value, err, ...)
   if value == nil and err ~= nil then error(err, type(err) == "string" and 2 or 0) end
+  local failed = err ~= nil and some_error(err)
+  if failed then error(failed, 0) end
   return value, err, ...
 end
 
