@@ -77,6 +77,10 @@ function EXAMPLES.warm()
     assert.equal("", out)
     assert_says(err, "warm: /nowhere/keys: No such file")
   end)
+
+  it("says how to call it", function()
+    assert_says(select(2, run("warm", "keys none", 2)), "usage: moonjay warm.lua [KEYS-FILE")
+  end)
 end
 
 EXAMPLES["limit"] = function()
@@ -85,6 +89,10 @@ EXAMPLES["limit"] = function()
       "jay  allowed  2 left", "jay  allowed  1 left", "owl  allowed  2 left",
       "jay  allowed  0 left", "jay  refused  0 left", "owl  allowed  1 left",
       "jay  refused  0 left", "" }, "\n"), (run "limit"))
+  end)
+
+  it("says how to call it", function()
+    assert_says(select(2, run("limit", "many", 2)), "usage: moonjay limit.lua [LIMIT")
   end)
 
   it("takes another limit", function()
@@ -96,6 +104,54 @@ EXAMPLES["lock"] = function()
   it("asks the source once for all who miss at once", function()
     assert.equal("200 of 200 readers have the report; the source was asked 1 time(s)\n" ..
       "the lock is free\n", (run("lock", "200")))
+  end)
+
+  it("says how to call it", function()
+    assert_says(select(2, run("lock", "0", 2)), "usage: moonjay lock.lua [READERS]")
+  end)
+end
+
+EXAMPLES["reconnect"] = function()
+  it("goes on when its connection is closed", function()
+    local start = os.time()
+    local out, err = run "reconnect"
+    assert.equal("", err)
+    assert.equal("connected: 1\nready\nclosing the connection under it\nconnected: 2\n" ..
+      "20 rounds, each answered, on 2 connection(s)\n", out)
+    assert.is_true(os.time() - start < 10)
+  end)
+
+  it("goes on when the server is killed and started again", function()
+    local server = memcached.start()
+    local command = "env MEMCACHE_URL=%s $MOONJAY %sreconnect.lua 1e6 60"
+    local running = program.start(command:format(server.url, folder))
+    server:kill()
+    assert.truthy(program.wait_for(function()
+      return running:output():find("connect_refused (sent: no), and once more", 1, true)
+    end), running:output())
+    server:restart()
+    assert.truthy(program.wait_for(function()
+      return running:output():find("connected: 2\n", 1, true)
+    end), running:output())
+    running:signal "INT"
+    assert.equal(130, running:wait(), running:output())
+  end)
+
+  it("gives up when its patience ends, or when no retry can help", function()
+    local function on(url)
+      return program.run(("MEMCACHE_URL=%s $MOONJAY %sreconnect.lua 5 0.1"):format(url, folder))
+    end
+    local nobody = on("memcache://127.0.0.1:" .. memcached.free_port())
+    assert.equal(1, nobody.status, nobody.err)
+    assert_says(nobody.out, "connect_refused (sent: no), and once more\n")
+    assert_says(nobody.err, "reconnect: connect_refused: ")
+    local wrong = on "nonsense"
+    assert.same({ 1, "" }, { wrong.status, wrong.out })
+    assert_says(wrong.err, "reconnect: bad_url: ")
+  end)
+
+  it("says how to call it", function()
+    assert_says(select(2, run("reconnect", "0", 2)), "usage: moonjay reconnect.lua [ROUNDS")
   end)
 end
 
@@ -131,6 +187,10 @@ EXAMPLES["copy"] = function()
     local out, err = run("copy", "memcache://a", 2)
     assert.equal("", out)
     assert_says(err, "usage: moonjay copy.lua FROM-URL TO-URL KEYS-FILE\n")
+    out, err = run("copy", "memcache://a memcache://b /nowhere/keys", 2)
+    assert.equal("", out)
+    assert_says(err, "copy: /nowhere/keys: No such file")
+    assert_says(select(2, run("copy", "a b " .. key_file {}, 2)), "copy: bad_url: ")
     local ascii = "\"$MEMCACHE_URL?protocol=ascii\""
     local result = program.run(("$MOONJAY run --memcached %s"):format(program.script(([[
       os.exit(os.execute('%s "%scopy.lua" %s "$MEMCACHE_URL" -') / 256)

@@ -5,7 +5,7 @@
 --
 -- The file has a key a line; - is standard input.
 -- What the target has already is kept, so that a copy may be run again, and while the target is
--- in use. Ends with status 1 if some item could not be copied.
+-- in use. Ends with status 1 if some item could not be copied, 2 if none could be.
 
 local mj = require "moonjay"
 
@@ -17,13 +17,17 @@ if not list then
   os.exit(2)
 end
 
-local from = mj.check(mj.connect(from_url))
-local to = mj.check(mj.connect(to_url))
-if from:protocol() ~= "meta" then
-  io.stderr:write("copy: ", from:server(),
-    " speaks the ascii protocol, which does not tell how long an item has left\n")
+-- Ends the script unless there is a value.
+local function need(value, why)
+  if value then return value end
+  io.stderr:write("copy: ", tostring(why), "\n")
   os.exit(2)
 end
+
+local file = list == "-" and io.stdin or need(io.open(list))
+local from, to = need(mj.connect(from_url)), need(mj.connect(to_url))
+need(from:protocol() == "meta", from:server() ..
+  " speaks the ascii protocol, which does not tell how long an item has left")
 
 local counts = { copied = 0, kept = 0, missing = 0, failed = 0 }
 
@@ -34,7 +38,8 @@ local function fail(err)
   io.stderr:write("copy: ", tostring(err), "\n")
 end
 
--- All items of a chunk are read in one pipeline, and added in another.
+-- All items of a chunk are read in one pipeline, and added in another. check raises when a
+-- pipeline could not run; what failed in it stands in its replies' errors.
 local function copy(keys)
   local read, write = from:pipeline(), to:pipeline()
   for _, key in ipairs(keys) do read:item(key) end
@@ -60,7 +65,7 @@ local function copy(keys)
 end
 
 local chunk = {}
-for key in (list == "-" and io.stdin or assert(io.open(list))):lines() do
+for key in file:lines() do
   if key ~= "" then chunk[#chunk + 1] = key end
   if #chunk == CHUNK then
     copy(chunk)

@@ -72,6 +72,8 @@ step "3. A pipeline: five requests, one write, one wait"
 counted()
 local replies = mj.check(conn:pipeline()
   :set("demo:a", "1"):get("demo:a"):incr("demo:a", 41):get("demo:b"):add("demo:a", "x"):run())
+-- check sees only that it ran: what failed in it is counted, and stands in replies.errors.
+if replies.failed > 0 then error(select(2, next(replies.errors)), 0) end
 for i, asked in ipairs { "set a 1", "get a", "incr a by 41", "get b", "add a x" } do
   say("%-12s  -->  %s", asked, tostring(replies[i]))
 end
@@ -116,7 +118,8 @@ say("the counter is %s, and the tasks drew %d different numbers", conn:get(VISIT
 -- ---- 6. compare and swap ----
 
 -- Adds a name to a list that others change at the same time: read it with its token, and store
--- only if the token still holds. Returns how many attempts that took.
+-- only if the token still holds. Returns how many attempts that took. Where many clients change
+-- one key, a random pause before the next attempt helps.
 local function sign(name)
   for attempt = 1, 100 do
     local list = mj.check(conn:item(GUESTS))

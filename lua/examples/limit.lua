@@ -9,6 +9,11 @@ local mj = require "moonjay"
 
 local limit = tonumber(arg[1] or 3)
 local seconds = tonumber(arg[2] or 60)
+if not (limit and seconds and limit > 0 and seconds > 0) then
+  io.stderr:write("usage: moonjay limit.lua [LIMIT [SECONDS]]; both are numbers above 0\n")
+  os.exit(2)
+end
+
 local url = os.getenv "MEMCACHE_URL" or "memcache://127.0.0.1:11211"
 local conn = mj.check(mj.connect(url))
 

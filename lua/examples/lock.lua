@@ -10,9 +10,14 @@ local mj = require "moonjay"
 
 local LOCK_TTL, PATIENCE, PAUSE = 5, 2, 0.01 -- seconds
 
+local readers = tonumber(arg[1] or 50)
+if not (readers and readers >= 1) then
+  io.stderr:write("usage: moonjay lock.lua [READERS]; a number of at least 1\n")
+  os.exit(2)
+end
+
 local url = os.getenv "MEMCACHE_URL" or "memcache://127.0.0.1:11211"
 local conn = mj.check(mj.connect(url))
-local readers = tonumber(arg[1] or 50)
 local asked = 0
 
 local function ask_source(key)

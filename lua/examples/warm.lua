@@ -16,6 +16,12 @@ local function load_value(key)
   return "the page of " .. key
 end
 
+local workers = tonumber(arg[2] or 8)
+if not (workers and workers >= 1) then
+  io.stderr:write("usage: moonjay warm.lua [KEYS-FILE [WORKERS]]; at least 1 worker\n")
+  os.exit(2)
+end
+
 local function read_keys(name)
   local keys = {}
   if name == nil then
@@ -35,7 +41,6 @@ local function read_keys(name)
 end
 
 local keys = read_keys(arg[1])
-local workers = tonumber(arg[2] or 8)
 local conn = mj.check(mj.connect(os.getenv "MEMCACHE_URL" or "memcache://127.0.0.1:11211"))
 local next_key, warmed, kept, failed = 1, 0, 0, 0
 
