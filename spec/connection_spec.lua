@@ -557,3 +557,113 @@ describe("errors of a connection", function()
     assert.has_error(function() mj.connect() end)
   end)
 end)
+
+describe("what must not go wrong", function()
+  it("a trickle of quiet requests is fenced, and is no stall", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn = assert(mj.connect(server:with("timeout=200ms&stall_timeout=400ms")))
+    local ends = posix.now() + 0.8
+    while posix.now() < ends do
+      assert.is_true(conn:set("key", "value", { quiet = true }))
+      mj.sleep(0.02)
+    end
+    assert.is_true(conn:is_open())
+    assert.truthy(conn:counters().fences > 0)
+    conn:close()
+  end))
+
+  it("a half-written request that is given up names its key", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn = assert(mj.connect(server:with("timeout=30s")))
+    server:pause()
+    local err = failed("timeout", mj.deadline(0.2, function()
+      return conn:set("a-key-of-some-length", ("x"):rep(8000000))
+    end))
+    assert.equal("a-key-of-some-length", err.key)
+    assert.equal("write", err.phase)
+    wait.until_true(5, "the connection to close", function() return is_closed(conn) end)
+    server:resume()
+  end))
+
+  it("a pipeline that throws while it is sent leaves the connection in order",
+    cleaned(function()
+      local server = memcached.start { unix = true }
+      local conn = assert(mj.connect(server.url))
+      conn:set("key", "value")
+      for _ = 1, 20 do
+        local options = { ttl = 1 }
+        local p = conn:pipeline():get("key"):get("key"):set("key", "value", options)
+        options.ttl = "soon"
+        assert.has_error(function() p:run() end)
+        p = nil -- luacheck: ignore
+        collectgarbage()
+        assert.equal("value", conn:get("key"))
+      end
+      conn:close()
+    end))
+
+  it("a pipeline that was interrupted sends nothing twice", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn = assert(mj.connect(server:with("timeout=30s")))
+    conn:set("n", "0")
+    server:pause()
+    local p = conn:pipeline():incr("n")
+    failed("timeout", mj.deadline(0.1, function() return p:run() end))
+    server:resume()
+    assert.same({ "1" }, { unpack(p:get("n"):run()) })
+    conn:close()
+  end))
+
+  it("a task that throws on the room it was given leaves it to the next", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn = assert(mj.connect(server:with("max_inflight=1&timeout=30s")))
+    local options = { ttl = 1 }
+    server:pause()
+    local first = mj.spawn(function() return conn:get("a") end)
+    local second = mj.spawn(function() return conn:set("b", "1", options) end)
+    local third = mj.spawn(function() return conn:add("c", "1") end)
+    wait.until_true(5, "two to be parked", function() return conn:counters().parked == 2 end)
+    options.ttl = "soon"
+    server:resume()
+    first:wait()
+    assert.truthy(select(2, second:wait()))
+    assert.is_true(third:wait(10))
+    conn:close()
+  end))
+
+  it("closes also where it cannot wait", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn = assert(mj.connect(server.url))
+    conn:set("key", "value", { quiet = true })
+    pcall(table.sort, { 1, 2 }, function(a, b)
+      conn:close()
+      return a < b
+    end)
+    assert.is_true(is_closed(conn))
+  end))
+
+  it("replies that came while this process stood still are no timeouts", cleaned(function()
+    local server = memcached.start { unix = true }
+    store(server, { key = ("v"):rep(400) })
+    local conn = assert(mj.connect(server:with("timeout=200ms")))
+    local tasks = spawn_gets(conn, 120)
+    mj.spawn(function()
+      mj.sleep(0.0001)
+      local ends = posix.now() + 0.4
+      while posix.now() < ends do end -- luacheck: ignore
+    end)
+    for _, task in ipairs(tasks) do assert.equal(("v"):rep(400), (task:wait())) end
+    conn:close()
+  end))
+
+  it("{ into } takes a real buffer alone, whatever its methods are", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn = assert(mj.connect(server.url))
+    conn:set("key", "value")
+    local fake = newproxy(true)
+    getmetatable(fake).__index = { reserve = function() return nil, 10 end, commit = print }
+    getmetatable(fake).__len = function() return 0 end
+    assert.has_error(function() conn:get("key", { into = fake }) end)
+    conn:close()
+  end))
+end)

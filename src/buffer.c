@@ -90,7 +90,8 @@ int mj__buffer_reserve(struct mj__pool *pool, struct mj__buffer *buffer, size_t 
     if (room > SIZE_MAX / 4 - length) {
         return -1;
     }
-    if (length + room <= buffer->size) {
+    /* Only while few bytes move: a nearly full one would move them all for a small gain. */
+    if (length + room <= buffer->size && length <= buffer->size / 2) {
         memmove(buffer->data, mj__buffer_head(buffer), length);
         buffer->head = 0;
         buffer->tail = length;

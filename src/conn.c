@@ -94,6 +94,9 @@ static void hand_over_one(struct mj__batch *batch, const struct mj__waiting_answ
 void mj__batch_hand_over(struct mj__batch *batch) {
     while (batch->next < batch->count) {
         const struct mj__waiting_answer *waiting = &batch->answers[batch->next++];
+        if (waiting->more && batch->conn->state == MJ__CONN_CLOSED) {
+            continue; /* a line of a request that was outstanding: the close told its end */
+        }
         batch->calling = true;
         hand_over_one(batch, waiting);
         batch->calling = false;
@@ -101,7 +104,7 @@ void mj__batch_hand_over(struct mj__batch *batch) {
 }
 
 bool mj__batch_interrupted(struct mj__batch *batch, mj__done_fn **done, void **arg,
-                           uint32_t *index) {
+                           bool *more) {
     if (!batch->calling) {
         return false;
     }
@@ -109,7 +112,7 @@ bool mj__batch_interrupted(struct mj__batch *batch, mj__done_fn **done, void **a
     batch->calling = false;
     *done = waiting->done;
     *arg = waiting->arg;
-    *index = waiting->index;
+    *more = waiting->more && !waiting->failed && batch->conn->state != MJ__CONN_CLOSED;
     return true;
 }
 
@@ -249,9 +252,7 @@ static void shut(struct mj__conn *conn) {
     drop_lookup(conn);
     mj__timer_stop(conn->loop, &conn->timer);
     mj__loop_flush_cancel(conn->loop, &conn->flush);
-    free(conn->strays);
-    conn->strays = NULL;
-    conn->stray_count = 0;
+    conn->stray_count = 0; /* their text stays: a batch under way may refer to it */
 }
 
 static void fail_requests(struct mj__conn *conn, const struct mj__error *error) {
@@ -317,6 +318,7 @@ static void free_now(struct mj__deferred *deferred) {
     struct mj__conn *conn =
         (struct mj__conn *)((char *)deferred - offsetof(struct mj__conn, freed));
     mj__endpoint_free(&conn->endpoint);
+    free(conn->strays);
     free(conn);
 }
 
@@ -383,5 +385,10 @@ int mj__conn_fd(const struct mj__conn *conn) {
 }
 
 bool mj__conn_has_unfenced(const struct mj__conn *conn) {
-    return conn->unfenced > 0;
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        if (mj__requests_at(&conn->requests, seq)->bits & MJ__QUIET) {
+            return true;
+        }
+    }
+    return false;
 }

@@ -87,14 +87,16 @@ struct mj__conn *mj__conn_open(struct mj__loop *, struct mj__pool *, struct mj__
 enum mj__submitted { MJ__SUBMITTED = 0, MJ__REFUSED = -1, MJ__FULL = 1 };
 
 /* Queues a call whose key and values were checked. done may be NULL for a quiet call. `lent`, when
- * not NULL, keeps call->value and is released later (at once unless MJ__SUBMITTED). *seq names the
- * request. MJ__FULL: park, or try later; MJ__REFUSED: *error says why, nothing was queued. */
+ * not NULL, keeps call->value and is released once that is written; unless MJ__SUBMITTED it
+ * stays the caller's to release. *seq names the request. MJ__FULL: park, or try later;
+ * MJ__REFUSED: *error says why, nothing was queued. */
 int mj__conn_submit(struct mj__conn *, const struct mj__call *, const struct mj__lent *lent,
                     struct mj__sink *sink, mj__done_fn *done, void *arg, uint32_t index,
                     uint64_t *seq, struct mj__error *error);
 /* The caller no longer waits: done is not called. The request keeps its place and its late reply is
- * dropped; one that is half written closes the connection. *error gets phase and sent; its kind and
- * text are the caller's. */
+ * dropped; one that is half written closes the connection, at the end of the turn, so that what
+ * mj__conn_request lent is still there. *error gets phase and sent; its kind and text are the
+ * caller's. */
 void mj__conn_abandon(struct mj__conn *, uint64_t seq, struct mj__error *error);
 /* The same for every request with this done function and argument. */
 void mj__conn_abandon_all(struct mj__conn *, mj__done_fn *done, const void *arg,
@@ -123,7 +125,7 @@ const struct mj__command *mj__conn_request(const struct mj__conn *, uint64_t seq
 /* What it is doing while it is not open. */
 enum mj__phase mj__conn_phase(const struct mj__conn *);
 int mj__conn_fd(const struct mj__conn *); /* -1: closed */
-/* Quiet requests that no ordinary request has followed yet. */
+/* Quiet requests are outstanding: no reply has told yet what became of them. */
 bool mj__conn_has_unfenced(const struct mj__conn *);
 
 /* Writes what it can at once, tells everyone that waits (kind closed), and closes. Harmless on a
@@ -135,7 +137,8 @@ void mj__conn_free(struct mj__conn *);
 /* Calls the done functions of a batch, going on behind the last that was called, so that a done
  * function may leave by a jump and the rest be handed over in another call. */
 void mj__batch_hand_over(struct mj__batch *);
-/* The done function and its arguments that a jump left; false when none did. */
-bool mj__batch_interrupted(struct mj__batch *, mj__done_fn **done, void **arg, uint32_t *index);
+/* The done function and its argument that a jump left, and whether more answers to that request
+ * follow; false when none was left. */
+bool mj__batch_interrupted(struct mj__batch *, mj__done_fn **done, void **arg, bool *more);
 
 #endif

@@ -268,7 +268,7 @@ static bool settle_quiet(struct mj__conn *conn, uint64_t seq, size_t count) {
         quiet += (request_at(conn, at)->bits & MJ__QUIET) != 0;
     }
     uint64_t at = conn->requests.head;
-    for (size_t i = 0; i < count; i++, at++) {
+    for (size_t i = 0; i < count && conn->state != MJ__CONN_CLOSED; i++, at++) {
         while (quiet == count && !(request_at(conn, at)->bits & MJ__QUIET)) {
             at++;
         }

@@ -83,6 +83,7 @@ struct mj__conn {
     struct mj__timer timer;
     bool wait_writable; /* the last write was short */
     bool released;      /* mj__conn_free was called */
+    bool half_left;     /* a half-written request was given up: the flush closes */
 
     struct mj__buffer in;
     struct mj__incoming incoming;
@@ -178,7 +179,8 @@ size_t mj__value_end(const struct mj__request *, const char **end);
  * what follows in doubt; *error says so. */
 int mj__conn_match(struct mj__batch *, const struct mj__reply *, const char *value,
                    struct mj__error *error);
-/* Which request this line's value is for; NULL when that cannot be told. Changes nothing. */
+/* Which request this line's value is for; NULL when that cannot be told. Only a
+ * get_many's cursor moves. */
 struct mj__request *mj__conn_find(struct mj__conn *, const struct mj__reply *);
 
 #endif

@@ -334,6 +334,10 @@ static void read_failed(struct mj__conn *conn, int code) {
     if (code == EAGAIN || code == EWOULDBLOCK) {
         return;
     }
+    /* One that leaves with bytes of ours unread resets the connection instead of ending it. */
+    if (code == ECONNRESET && mj__conn_retry_classic(conn)) {
+        return;
+    }
     mj__stream_error(&error, MJ__PHASE_READ, code);
     if (conn->state == MJ__CONN_HANDSHAKE) {
         error.phase = MJ__PHASE_HANDSHAKE;

@@ -163,7 +163,9 @@ int mj__conn_enqueue(struct mj__conn *conn, const struct mj__call *call,
     *seq = conn->requests.tail - 1;
     if (plan.bits & MJ__QUIET) {
         conn->counters.quiet++;
-        conn->unfenced++;
+        if (conn->unfenced++ == 0) {
+            conn->fence_due = MJ__NEVER; /* set by the flush */
+        }
         conn->fence_hurry |= done != NULL;
     } else {
         conn->unfenced = 0;
@@ -215,6 +217,7 @@ int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
         return MJ__FULL;
     }
     if (mj__conn_enqueue(conn, call, lent, sink, done, arg, index, seq, error) != 0) {
+        mj__conn_room(conn); /* what it does not take is the next one's */
         return MJ__REFUSED;
     }
     conn->counters.requests++;
@@ -253,15 +256,21 @@ static void half_written(struct mj__conn *conn, const char *how) {
     mj__conn_fail(conn, &error);
 }
 
+static void close_later(struct mj__conn *conn) {
+    conn->half_left = true;
+    mj__conn_queue_flush(conn);
+}
+
 static void forget(struct mj__conn *conn, struct mj__request *request) {
     request->done = NULL;
     if (request->sink != NULL) {
         request->sink = NULL;
-        if (conn->incoming.to == MJ__TO_SINK &&
-            request == mj__requests_at(&conn->requests, conn->requests.head)) {
-            conn->incoming.to = MJ__TO_NOWHERE;
+        if (request == mj__requests_at(&conn->requests, conn->requests.head)) {
+            if (conn->incoming.to == MJ__TO_SINK) {
+                conn->incoming.to = MJ__TO_NOWHERE;
+            }
+            conn->incoming.sink_refused = false;
         }
-        conn->incoming.sink_refused = false;
     }
 }
 
@@ -281,7 +290,7 @@ void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *err
         return;
     }
     if (abandon(conn, seq, error)) {
-        half_written(conn, "was given up");
+        close_later(conn);
     }
 }
 
@@ -295,7 +304,7 @@ void mj__conn_abandon_all(struct mj__conn *conn, mj__done_fn *done, const void *
         }
     }
     if (half) {
-        half_written(conn, "was given up");
+        close_later(conn);
     }
 }
 
@@ -329,15 +338,19 @@ static bool expire_requests(struct mj__conn *conn, mj__time now) {
     }
     for (; conn->expiring != queue->tail; conn->expiring++) {
         struct mj__request *request = mj__requests_at(queue, conn->expiring);
+        if (request->done == NULL) { /* a fence's deadline would hide an earlier one */
+            continue;
+        }
         if (request->deadline > now) {
             break;
-        }
-        if (request->done == NULL) {
-            continue;
         }
         struct mj__waiting_answer *answer = mj__batch_add(&batch, request);
         answer->failed = true;
         answer->kind = MJ__TIMEOUT;
+        if (conn->state == MJ__CONN_CLOSED) { /* a delivery did that, and told this one too */
+            batch.count--;
+            break;
+        }
         half |= mj__conn_progress(conn, conn->expiring, &answer->phase, &answer->sent);
         if (answer->sent == MJ__SENT_NO && !half) {
             answer->sent = MJ__SENT_MAYBE;
@@ -369,18 +382,26 @@ static mj__time earlier(mj__time a, mj__time b) {
     return a < b ? a : b;
 }
 
-/* Before a request is given up, what has come already is read: after a pause of the whole process
- * more may lie ready than one read a turn has taken. */
-static void read_once_more(struct mj__conn *conn, mj__time now) {
+static bool oldest_is_late(const struct mj__conn *conn, mj__time now) {
     const struct mj__requests *queue = &conn->requests;
     uint64_t oldest = conn->expiring > queue->head ? conn->expiring : queue->head;
-    if (oldest != queue->tail && mj__requests_at(queue, oldest)->deadline <= now) {
-        mj__conn_readable(conn);
-    }
+    return oldest < queue->tail && mj__requests_at(queue, oldest)->deadline <= now;
+}
+
+/* Before a request is given up, what has come is read: after a pause of the whole process
+ * more may lie ready than one read has taken. It ends with the replies to what is late. */
+static void read_what_came(struct mj__conn *conn, mj__time now) {
+    uint64_t before;
+    do {
+        before = conn->counters.bytes_read;
+        if (oldest_is_late(conn, now)) {
+            mj__conn_readable(conn);
+        }
+    } while (conn->counters.bytes_read != before && conn->state == MJ__CONN_OPEN);
 }
 
 mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
-    read_once_more(conn, now);
+    read_what_came(conn, now);
     expire_parked(conn, now);
     if (expire_requests(conn, now)) {
         half_written(conn, "timed out");
@@ -412,7 +433,7 @@ void mj__conn_park(struct mj__conn *conn, struct mj__parked *parked) {
     *conn->parked_tail = parked;
     conn->parked_tail = &parked->next;
     conn->counters.parked++;
-    mj__conn_wake_at(conn, parked->deadline);
+    mj__conn_queue_flush(conn); /* sets the timer: nobody is told anything from inside park */
 }
 
 void mj__conn_unpark(struct mj__conn *conn, struct mj__parked *parked) {
@@ -432,6 +453,7 @@ void mj__conn_redeem(struct mj__conn *conn, const struct mj__parked *parked) {
         conn->granted--;
         conn->ticket = true;
         conn->ticket_deadline = parked->deadline;
+        mj__conn_queue_flush(conn); /* takes it back, should a throw come before a submit */
     }
 }
 
@@ -465,13 +487,16 @@ static void date_requests(struct mj__conn *conn) {
     if (conn->undated == queue->head) {
         conn->heard = now;
     }
-    mj__conn_wake_at(conn, earlier(deadline, now + conn->endpoint.options.stall_timeout));
+    mj__time first = earlier(deadline, now + conn->endpoint.options.stall_timeout);
     for (; conn->undated != queue->tail; conn->undated++) {
         struct mj__request *request = mj__requests_at(queue, conn->undated);
         if (request->deadline == MJ__NEVER) {
             request->deadline = deadline;
+        } else { /* it was parked: the timer may have moved past its deadline since */
+            first = earlier(first, request->deadline);
         }
     }
+    mj__conn_wake_at(conn, first);
 }
 
 /* The silence of quiet requests means something once a reply to a later request came. */
@@ -481,7 +506,11 @@ static void fence(struct mj__conn *conn) {
         return;
     }
     if (!conn->fence_hurry && conn->unfenced < FENCE_AFTER) {
-        conn->fence_due = mj__loop_now(conn->loop) + fence_pause;
+        /* Counted from the first of them: were it put off by each, a trickle would not be
+         * fenced, and its silence look like a stall. */
+        if (conn->fence_due == MJ__NEVER) {
+            conn->fence_due = mj__loop_now(conn->loop) + fence_pause;
+        }
         mj__conn_wake_at(conn, conn->fence_due);
     } else if (send_fence(conn, &error) != 0) {
         mj__conn_fail(conn, &error);
@@ -495,9 +524,19 @@ void mj__conn_flush(struct mj__deferred *deferred) {
         mj__conn_start(conn);
         return;
     }
+    if (conn->half_left) {
+        half_written(conn, "was given up");
+        return;
+    }
+    if (conn->ticket) {
+        mj__conn_return_ticket(conn);
+    }
     if (conn->state == MJ__CONN_OPEN) {
         fence(conn);
         date_requests(conn);
+    }
+    if (conn->parked != NULL) { /* the first of them is the first to expire */
+        mj__conn_wake_at(conn, conn->parked->deadline);
     }
     if (!conn->wait_writable && conn->state != MJ__CONN_CLOSED) {
         mj__conn_write(conn);
@@ -520,17 +559,20 @@ static void await_writable(struct mj__conn *conn, bool wait) {
 /* The peer is gone, but what it said before may still be read. */
 static void write_failed(struct mj__conn *conn, int code) {
     struct mj__error error;
+    bool classic_only = conn->classic_only;
     mj__conn_readable(conn);
+    if (conn->classic_only != classic_only) {
+        return; /* the handshake has begun anew, over another socket */
+    }
     mj__stream_error(&error, MJ__PHASE_WRITE, code);
     mj__conn_fail(conn, &error);
 }
 
-void mj__conn_write(struct mj__conn *conn) {
+/* One writev of as many pieces as it takes. 1: all of them went, 0: the socket is full, -1: it
+ * is broken, and the connection closed. */
+static int write_pieces(struct mj__conn *conn) {
     struct iovec pieces[MJ__IOV_MAX];
     int count = mj__outgoing_pieces(&conn->out, pieces);
-    if (count == 0) {
-        return;
-    }
     size_t total = 0;
     for (int i = 0; i < count; i++) {
         total += pieces[i].iov_len;
@@ -539,16 +581,27 @@ void mj__conn_write(struct mj__conn *conn) {
     ssize_t wrote = conn->stream.ops->writev(&conn->stream, pieces, count);
     if (wrote < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
         write_failed(conn, errno);
-        return;
+        return -1;
     }
     if (wrote > 0) {
         conn->counters.bytes_written += (uint64_t)wrote;
         mj__outgoing_wrote(conn->pool, &conn->out, (size_t)wrote);
     }
-    await_writable(conn, mj__outgoing_pending(&conn->out) > 0);
-    if (wrote > 0 && (size_t)wrote < total) {
+    if (wrote > 0 && mj__outgoing_pending(&conn->out) > 0) {
         conn->heard = mj__loop_now(conn->loop); /* a slow reader is alive */
     }
+    return wrote > 0 && (size_t)wrote == total;
+}
+
+void mj__conn_write(struct mj__conn *conn) {
+    int status = 1; /* until a short write: only that is worth an EV_WRITE */
+    while (status > 0 && mj__outgoing_pending(&conn->out) > 0) {
+        status = write_pieces(conn);
+    }
+    if (status < 0) {
+        return;
+    }
+    await_writable(conn, status == 0);
     if (conn->parked != NULL) {
         mj__conn_room(conn);
     }

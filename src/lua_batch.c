@@ -158,10 +158,12 @@ void mj__lua_batch_done(void *arg, uint32_t index, const struct mj__answer *answ
     }
 }
 
-void mj__lua_batch_lost(void *arg) {
+void mj__lua_batch_lost(void *arg, bool more) {
     struct mj__lua_batch *batch = arg;
     batch->lost = true;
-    one_ended(batch);
+    if (!more) {
+        one_ended(batch);
+    }
 }
 
 void mj__lua_batch_refused(struct mj__lua_batch *batch, const struct mj__error *error) {
@@ -266,6 +268,33 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
     return status;
 }
 
+/* Called with a batch and its calls: submits what is left. True: the connection is full. */
+static int submit_rest(lua_State *L) {
+    struct mj__lua_batch *batch = lua_touserdata(L, 1);
+    bool full = false;
+    luaL_checkstack(L, 32, "too many values");
+    while (!full && batch->next < batch->count) {
+        full = submit_next(L, batch, 2) == MJ__FULL;
+    }
+    lua_pushboolean(L, full);
+    return 1;
+}
+
+/* The same, protected: a throw must not leave requests behind that answer to a batch which
+ * nobody keeps. A script may have changed an options table since it was recorded. */
+static bool submit_protected(lua_State *L, struct mj__lua_batch *batch, int calls) {
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushvalue(L, 2);
+    lua_pushvalue(L, calls);
+    if (lua_pcall(L, 2, 1, 0) != 0) {
+        struct mj__error ignored;
+        mj__conn_return_ticket(batch->self->conn);
+        mj__lua_batch_abandon(batch, &ignored);
+        lua_error(L);
+    }
+    return lua_toboolean(L, -1) != 0;
+}
+
 static void begin(lua_State *L, struct mj__lua_batch *batch, struct mj__lua_conn *self,
                   struct mj__task *task, int tables) {
     batch->self = self;
@@ -302,11 +331,8 @@ static int run(lua_State *L) {
         }
         begin(L, batch, self, task, tables);
     }
-    luaL_checkstack(L, 32, "too many values");
-    while (batch->next < batch->count) {
-        if (submit_next(L, batch, calls) == MJ__FULL) {
-            return mj__lua_park(L, self, task, "pipeline", batch);
-        }
+    if (submit_protected(L, batch, calls)) {
+        return mj__lua_park(L, self, task, "pipeline", batch);
     }
     if (batch->pending > 0) {
         batch->waiting = true;
@@ -354,8 +380,8 @@ static int join_failed(lua_State *L, const struct mj__lua_conn *self,
 }
 
 /* core.join_keys(conn, keys, from): checks keys from `from` on and joins as many as fit one
- * multi-get: the text and the place behind the last. A key that only binary_keys allows: false.
- * nil and an error: a bad key. Throws where an element is no string. */
+ * multi-get: the text and the place behind the last. A key that only binary_keys allows: false
+ * and the place behind it. nil and an error: a bad key. Throws where one is no string. */
 static int join_keys(lua_State *L) {
     struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:get_many");
     bool binary = mj__conn_endpoint(self->conn)->options.binary_keys;
@@ -379,7 +405,8 @@ static int join_keys(lua_State *L) {
         }
         if (!mj__key_plain(key, size)) {
             lua_pushboolean(L, 0);
-            return 1;
+            lua_pushinteger(L, place + 1);
+            return 2;
         }
         if (at + size + 1 > sizeof text) {
             break;
@@ -414,7 +441,8 @@ static void push_numbers(lua_State *L) {
 void mj__lua_open_batch(lua_State *L) {
     luaL_newmetatable(L, BATCH_META);
     lua_pop(L, 1);
-    lua_pushcfunction(L, run);
+    lua_pushcfunction(L, submit_rest);
+    lua_pushcclosure(L, run, 1);
     lua_setfield(L, -2, "run");
     lua_pushcfunction(L, new_batch);
     lua_setfield(L, -2, "new_batch");

@@ -142,6 +142,10 @@ int mj__lua_park(lua_State *L, struct mj__lua_conn *self, struct mj__task *task,
                  struct mj__lua_batch *batch) {
     struct mj__lua_parked *node = calloc(1, sizeof *node);
     if (node == NULL) {
+        if (batch != NULL) { /* nobody will keep it */
+            struct mj__error ignored;
+            mj__lua_batch_abandon(batch, &ignored);
+        }
         return luaL_error(L, "not enough memory");
     }
     node->parked.ready = on_room;
@@ -249,13 +253,13 @@ static int call_command(lua_State *L) {
 /* ---- what the connection tells ---------------------------------------------------------- */
 
 /* Memory ran out while an answer was made: its task hears of that instead. */
-static void answer_lost(mj__done_fn *done, void *arg) {
+static void answer_lost(mj__done_fn *done, void *arg, bool more) {
     if (done == on_answer) {
         wake_with_token(arg, MJ__NO_MEMORY_TOKEN);
     } else if (done == mj__lua_sink_done) {
         mj__lua_sink_lost(arg);
     } else {
-        mj__lua_batch_lost(arg);
+        mj__lua_batch_lost(arg, more);
     }
 }
 
@@ -268,11 +272,11 @@ static void on_deliver(void *arg, struct mj__conn *conn, struct mj__batch *batch
     struct mj__lua_conn *self = arg;
     mj__done_fn *done;
     void *done_arg;
-    uint32_t index;
+    bool more;
     (void)conn;
     while (mj__runtime_protect(self->runtime, hand_over, batch) != 0 &&
-           mj__batch_interrupted(batch, &done, &done_arg, &index)) {
-        answer_lost(done, done_arg);
+           mj__batch_interrupted(batch, &done, &done_arg, &more)) {
+        answer_lost(done, done_arg, more);
     }
 }
 
@@ -383,6 +387,10 @@ static int read_on_error(lua_State *L, int index) {
         lua_pop(L, 1);
     }
     lua_getfield(L, index, "on_error");
+    if (lua_isnil(L, -1)) { /* luaL_ref would call it LUA_REFNIL */
+        lua_pop(L, 1);
+        return LUA_NOREF;
+    }
     return luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
@@ -545,14 +553,15 @@ static int to_string(lua_State *L) {
 /* No task waits for it any more: a waiting one keeps it. What is in line still leaves. */
 static int finalize(lua_State *L) {
     struct mj__lua_conn *self = lua_touserdata(L, 1);
-    if (self->conn == NULL) {
+    luaL_unref(L, LUA_REGISTRYINDEX, self->on_error);
+    self->on_error = LUA_NOREF;
+    if (self->conn == NULL) { /* it was refused before it began */
         return 0;
     }
     struct mj__conn *conn = self->conn;
     mj__conn_close(conn);
     self->conn = NULL;
     mj__conn_free(conn);
-    luaL_unref(L, LUA_REGISTRYINDEX, self->on_error);
     while (self->granted != NULL) {
         struct mj__lua_parked *node = self->granted;
         self->granted = node->next;
@@ -602,5 +611,6 @@ void mj__lua_open_conn(lua_State *L) {
     lua_pushlightuserdata(L, MJ__NO_MEMORY_TOKEN);
     lua_setfield(L, -2, "NO_MEMORY");
     luaL_register(L, NULL, functions);
+    mj__lua_open_sink(L);
     mj__lua_open_batch(L);
 }

@@ -64,10 +64,13 @@ void mj__lua_check_call(lua_State *L, int base, enum mj__command_id id, const ch
 /* lua_answer.c: pushes what a command gives for an answer: 1 value, or 2 (nil and an error; false
  * and why). Throws when memory runs out. */
 int mj__lua_push_answer(lua_State *L, const struct mj__lua_conn *, const struct mj__answer *);
+/* True for a stub that a lease left: it looks like a value of length 0, and is a miss. */
+bool mj__lua_is_stub(const struct mj__reply *);
 /* A number of 64 bits: a Lua number up to 2^53, its digits above. */
 void mj__lua_push_number(lua_State *L, const char *digits, size_t size);
 
 /* lua_sink.c */
+void mj__lua_open_sink(lua_State *L);
 /* True when the value at `index` is a string.buffer. */
 bool mj__lua_is_buffer(lua_State *L, int index);
 /* Submits a get whose value goes into the buffer at `into`, and waits: `return` what it returns. */
@@ -80,7 +83,7 @@ void mj__lua_sink_lost(void *arg);
 /* lua_batch.c */
 void mj__lua_open_batch(lua_State *L);
 mj__done_fn mj__lua_batch_done;
-void mj__lua_batch_lost(void *arg);
+void mj__lua_batch_lost(void *arg, bool more);
 /* It parked and was told no: the rest of its calls fail with this. */
 void mj__lua_batch_refused(struct mj__lua_batch *, const struct mj__error *);
 /* Its task was interrupted. */

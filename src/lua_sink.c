@@ -6,6 +6,7 @@
 #include "lua_error.h"
 
 #include <lauxlib.h>
+#include <lualib.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,24 +21,49 @@ struct sink {
     char *room;
 };
 
-bool mj__lua_is_buffer(lua_State *L, int index) {
-    bool is = false;
-    if (lua_type(L, index) == LUA_TUSERDATA && luaL_getmetafield(L, index, "__index")) {
-        if (lua_istable(L, -1)) {
-            lua_getfield(L, -1, "reserve");
-            is = lua_isfunction(L, -1);
-            lua_pop(L, 1);
-        }
-        lua_pop(L, 1);
+static const char methods_key; /* registry: LuaJIT's own methods of a buffer, by name */
+
+/* A second set of them, which no script can reach: what a script gives as a buffer's method
+ * must never decide where bytes are written to. They check their argument themselves. */
+void mj__lua_open_sink(lua_State *L) {
+    static const char *const names[] = {"reserve", "commit", "get", "reset", "put", "__len"};
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&methods_key);
+    lua_createtable(L, 0, sizeof names / sizeof *names);
+    lua_pushcfunction(L, luaopen_string_buffer);
+    lua_call(L, 0, 1);
+    lua_getfield(L, -1, "new");
+    lua_call(L, 0, 1);
+    lua_getmetatable(L, -1);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        lua_getfield(L, -1, names[i]);
+        lua_setfield(L, -5, names[i]);
     }
+    lua_pop(L, 3);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+}
+
+static void push_function(lua_State *L, const char *name) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&methods_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
+}
+
+bool mj__lua_is_buffer(lua_State *L, int index) {
+    if (lua_type(L, index) != LUA_TUSERDATA) {
+        return false;
+    }
+    push_function(L, "__len");
+    lua_pushvalue(L, index);
+    bool is = lua_pcall(L, 1, 1, 0) == 0;
+    lua_pop(L, 1);
     return is;
 }
 
-/* Pushes the buffer's method and the buffer. */
+/* Pushes the method and the buffer. */
 static void push_method(lua_State *L, const struct sink *sink, const char *method) {
+    push_function(L, method);
     lua_rawgeti(L, LUA_REGISTRYINDEX, sink->buffer);
-    lua_getfield(L, -1, method);
-    lua_insert(L, -2);
 }
 
 static int call_reserve(lua_State *L) {
@@ -117,10 +143,8 @@ void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answe
     lua_State *L = mj__runtime_lua(self->runtime);
     (void)index;
     int count = 1;
-    bool hit =
-        answer->error == NULL && answer->reply.code == MJ__VA &&
-        (answer->reply.value_size > 0 || !(answer->reply.marks & (MJ__WON | MJ__TAKEN)) ||
-         answer->reply.marks & MJ__STALE);
+    bool hit = answer->error == NULL && answer->reply.code == MJ__VA &&
+               !mj__lua_is_stub(&answer->reply);
     if (hit) {
         if (answer->value != NULL && answer->reply.value_size > 0) {
             take_whole(L, sink, answer);
@@ -151,9 +175,10 @@ static void abandon(struct mj__task *task, void *arg, uint64_t seq,
     struct sink *sink = arg;
     struct mj__lua_conn *self = sink->self;
     (void)task;
-    out->op = "get";
+    const struct mj__command *command =
+        mj__conn_request(self->conn, seq, &out->key, &out->key_size);
+    out->op = command != NULL ? command->name : NULL;
     out->server = mj__lua_conn_name(self);
-    (void)mj__conn_request(self->conn, seq, &out->key, &out->key_size);
     mj__conn_abandon(self->conn, seq, &out->error);
     release(sink, true);
 }
@@ -162,7 +187,9 @@ static const struct mj__wait_ops sink_wait = {.abandon = abandon};
 
 static struct sink *sink_new(lua_State *L, int index, struct mj__lua_conn *self,
                              struct mj__task *task) {
-    luaL_callmeta(L, index, "__len");
+    push_function(L, "__len");
+    lua_pushvalue(L, index);
+    lua_call(L, 1, 1);
     size_t before = (size_t)lua_tonumber(L, -1);
     lua_pushvalue(L, index);
     int buffer = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -87,7 +87,7 @@ bool mj__requests_has_key(const struct mj__requests *queue, struct mj__request *
     do {
         size_t next = next_key(list, size, at);
         if (same_key(list, size, at, key, key_size)) {
-            request->cursor = (uint32_t)next;
+            request->cursor = (uint32_t)at; /* a reply is looked up more than once */
             return true;
         }
         at = next < size ? next : 0;

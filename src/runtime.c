@@ -121,8 +121,10 @@ int mj__runtime_protect(struct mj__runtime *runtime, lua_CFunction fn, void *arg
     }
     runtime->protected_fn = fn;
     runtime->protected_arg = arg;
+    runtime->protecting++;
     lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->trampoline);
     if (lua_pcall(L, 0, 0, 0) == 0) {
+        runtime->protecting--;
         return 0;
     }
     const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
@@ -130,6 +132,7 @@ int mj__runtime_protect(struct mj__runtime *runtime, lua_CFunction fn, void *arg
         runtime->options.error(runtime, text != NULL ? text : "an error that is no text",
                                runtime->options.error_arg);
     }
+    runtime->protecting--;
     lua_pop(L, 1);
     return -1;
 }

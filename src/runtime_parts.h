@@ -117,6 +117,9 @@ struct mj__runtime {
     const void *globals;
 
     bool closing, inside;
+    unsigned protecting; /* calls of mj__runtime_protect under way */
+    bool late_cancels;   /* some task was cancelled inside one, while it waited */
+
     char *error; /* the last failure in words; NULL: error_text */
     const char *error_text;
 
@@ -180,6 +183,9 @@ void mj__tasks_silence(struct mj__runtime *);
 
 /* Its present wait, and every later one, is interrupted. Harmless on a task that has ended. */
 void mj__task_cancel(struct mj__task *);
+/* Interrupts those that were cancelled inside a protected call: a finalizer may cancel while a
+ * connection hands over answers, and one of them may be that task's. */
+void mj__tasks_cancel_late(struct mj__runtime *);
 /* What `unwait` of the relays needs: undoes the wait that the current task has just begun, and
  * keeps the string on top of L's stack as what its primitive will raise. Pops it. */
 void mj__task_undo_wait(lua_State *L, struct mj__task *);

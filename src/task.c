@@ -129,8 +129,24 @@ void mj__task_cancel(struct mj__task *task) {
         return;
     }
     task->cancelled = true;
-    if (task->state == MJ__TASK_WAITING || !task->started) {
+    if (task->state == MJ__TASK_WAITING && task->runtime->protecting > 0) {
+        task->runtime->late_cancels = true;
+        mj__loop_wake(task->runtime->loop);
+    } else if (task->state == MJ__TASK_WAITING || !task->started) {
         interrupt(task, NULL);
+    }
+}
+
+void mj__tasks_cancel_late(struct mj__runtime *runtime) {
+    if (!runtime->late_cancels) {
+        return;
+    }
+    runtime->late_cancels = false;
+    for (size_t i = 0; i < runtime->slot_count; i++) {
+        struct mj__task *task = runtime->slots[i];
+        if (task->cancelled && task->state == MJ__TASK_WAITING) {
+            interrupt(task, NULL);
+        }
     }
 }
 

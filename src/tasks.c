@@ -318,6 +318,7 @@ static void refuse_to_start(struct mj__runtime *runtime, struct mj__task *task) 
 bool mj__tasks_work(void *arg) {
     struct mj__runtime *runtime = arg;
     struct mj__task *task;
+    mj__tasks_cancel_late(runtime);
     while ((task = mj__list_pop(&runtime->later)) != NULL) {
         mj__list_push(&runtime->ready, task);
     }
@@ -334,7 +335,8 @@ bool mj__tasks_work(void *arg) {
             over = limited && mj__clock() >= runtime->step_limit;
         } while (task != last && !over);
     }
-    return runtime->ready.first != NULL || runtime->later.first != NULL;
+    return runtime->ready.first != NULL || runtime->later.first != NULL ||
+           runtime->late_cancels;
 }
 
 void mj__tasks_silence(struct mj__runtime *runtime) {

@@ -66,10 +66,13 @@ end
 function Connection:pipeline() return pipeline.new(self) end
 
 -- Closes it: every task that waits on it gets an error of kind closed. Quiet requests that no
--- reply has fenced yet are given the time of one noop to be answered. Twice is harmless.
+-- reply has fenced yet are given the time of one noop to be answered. Twice is harmless. It is
+-- closed also where that wait throws: interrupted, or where a task cannot wait.
 function Connection:close()
-  if core.has_unfenced(self) then Connection.noop(self) end
+  local ok, err = true, nil
+  if core.has_unfenced(self) then ok, err = pcall(Connection.noop, self) end
   core.close(self)
+  if not ok then error(err, 0) end
 end
 
 -- What it has counted, as a table of numbers: requests, replies, reads, writes (system calls),

@@ -127,11 +127,11 @@ end
 function M.plan_get(conn, keys)
   check_list("get_many", keys)
   local plan, ends, from, separate = {}, {}, 1, false
-  while keys[from] ~= nil do
+  while rawget(keys, from) ~= nil do -- as join_keys reads them, or it would not end
     local text, behind = core.join_keys(conn, keys, from)
     if text == nil then return nil, behind end
     if text == false then
-      separate, behind = true, from + 1
+      separate = true
     else
       plan[#plan + 1] = { "get_many", text }
       ends[#plan] = behind - 1
@@ -223,12 +223,15 @@ local function digits(number)
 end
 
 -- A counter that is missing, over ascii: add it, and count when somebody was faster. Returns
--- the number, or nil and an error.
+-- the number (above 2^53 its digits, exact), or nil and an error.
 function M.create_counter(conn, name, key, delta, options)
-  local initial = digits(options.initial)
+  local initial = digits(options.initial):gsub("^0+(%d)", "%1")
   local added, err = conn:add(key, initial, { ttl = options.ttl })
   if added == nil then return nil, err end
-  if added then return tonumber(initial) <= 2 ^ 53 and tonumber(initial) or initial end
+  if added then
+    local number = tonumber(initial)
+    return number <= 2 ^ 53 and digits(number) == initial and number or initial
+  end
   return conn[name](conn, key, delta)
 end
 

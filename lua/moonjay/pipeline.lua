@@ -105,21 +105,21 @@ function Pipeline:delete_many(keys)
   return composite(self, first, many.fold_count(keys))
 end
 
-local function fold_all(self, calls)
-  local first, folds = self.first, self.folds
+local function fold_all(conn, recorded, calls)
+  local first, folds = recorded.first, recorded.folds
   local replies, errors, more, failed = {}, {}, {}, 0
-  for i = 1, self.n do
+  for i = 1, recorded.n do
     local from = first[i]
     local last = (first[i + 1] or calls.n + 1) - 1
     local value, err, second = calls[from], calls.errors[from], calls.more[from]
     if folds[i] then
-      value, err, second = folds[i](self.conn, calls, calls.errors, calls.more, from, last,
+      value, err, second = folds[i](conn, calls, calls.errors, calls.more, from, last,
         calls.empty)
     end
     replies[i], errors[i], more[i] = value, err, second
     if err then failed = failed + 1 end
   end
-  replies.errors, replies.more, replies.n, replies.failed = errors, more, self.n, failed
+  replies.errors, replies.more, replies.n, replies.failed = errors, more, recorded.n, failed
   return replies
 end
 
@@ -135,17 +135,18 @@ end
 
 -- Sends what was recorded and waits for all of it. Returns the replies, with .errors, .more
 -- (second values: "exists", "missing"), .n (how many) and .failed (how many of them), or nil
--- and an error when memory ran out. The pipeline is empty afterwards.
+-- and an error when memory ran out. The pipeline is empty as soon as it has begun: also when a
+-- deadline or a cancel interrupts the wait, so that running it again sends nothing twice;
+-- what is recorded meanwhile is for the next run.
 function Pipeline:run()
-  local replies, empty = run(self.conn, self.calls, self.count)
-  if replies and self.first then
-    replies.empty = empty
-    replies = fold_all(self, replies)
-    empty = nil
-  end
+  local recorded = { n = self.n, first = self.first, folds = self.folds }
+  local calls, count = self.calls, self.count
   self:clear()
+  local replies, empty = run(self.conn, calls, count)
   if replies == nil then return nil, empty end
-  return replies
+  if recorded.first == nil then return replies end
+  replies.empty = empty
+  return fold_all(self.conn, recorded, replies)
 end
 
 -- Forgets what was recorded.
