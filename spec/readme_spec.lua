@@ -62,6 +62,14 @@ local function keys_of(map)
   return sorted(list)
 end
 
+local function all_words(rows)
+  local list = {}
+  for _, row in ipairs(rows) do
+    for _, word in ipairs(words_in(row[1])) do list[#list + 1] = word end
+  end
+  return sorted(list)
+end
+
 local function first_words(rows)
   local list = {}
   for i, row in ipairs(rows) do list[i] = words_in(row[1])[1] end
@@ -108,22 +116,39 @@ describe("README.md", function()
     assert.is_true(#blocks "lua" >= 6)
   end)
 
-  it("has a host in C that builds by its command, and runs", function()
-    local command = assert(readme:match("\n    (cc %-Isrc host.c [^\n]+)\n"))
-    local server, folder = memcached.start { unix = true }, program.folder()
+  -- Builds the host by a command of README.md, in which `where` says where things are here.
+  local function build_host(command, where)
+    local folder = program.folder()
     local build = program.path:match("^(.*)/[^/]+$")
     local sanitized = read(program.path):find("__asan_init", 1, true)
     program.write(folder .. "/host.c", assert(blocks("c")[1]))
-    command = command:gsub("^cc", sanitized and
-      "${CC:-gcc} -Wall -Werror -fsanitize=address,undefined" or "${CC:-gcc} -Wall -Werror")
-      :gsub(" host.c", " " .. folder .. "/host.c"):gsub(" build/", " " .. build .. "/")
+    command = assert(command):gsub("^cc", "${CC:-gcc} -Wall -Wextra -Werror " .. where ..
+      (sanitized and " -fsanitize=address,undefined" or ""))
+      :gsub(" host.c", " " .. folder .. "/host.c"):gsub(" build", " " .. build)
       :gsub("%-o host", "-o " .. folder .. "/host")
     -- From here: the command names src/, and the shell of program.run is elsewhere.
     local log = folder .. "/log"
     assert.equal(0, os.execute(("{ %s; } >%s 2>&1"):format(command, log)), read(log))
-    local result = program.run(("MEMCACHE_URL=%s %s/host"):format(server.url, folder))
-    assert.equal("well: hello\n", result.out, result.err)
-    assert.equal(0, result.status)
+    return folder .. "/host"
+  end
+
+  local function assert_host_runs(host)
+    local server = memcached.start { unix = true }
+    local result = program.run(("MEMCACHE_URL=%s %s"):format(server.url, host))
+    assert.same({ "well: hello\n", "", 0 }, { result.out, result.err, result.status })
+    result = program.run(("MEMCACHE_URL=memcache://127.0.0.1:%d %s"):format(
+      memcached.free_port(), host))
+    assert.equal("failed: connect_refused: ", result.out:sub(1, 25), result.err)
+    assert.equal(1, result.status)
+  end
+
+  it("has a host in C that builds by its command, and runs", function()
+    assert_host_runs(build_host(readme:match("\n    (cc %-Isrc host.c [^\n]+)\n"), ""))
+  end)
+
+  it("has a command that builds it with the installed library", function()
+    assert_host_runs(build_host(readme:match("\n    (cc host.c %-lmoonjay [^\n]+)\n"),
+      "-Isrc -L build"))
   end)
 
   -- ---- tables ----
@@ -191,6 +216,28 @@ describe("README.md", function()
     for name, value in pairs(mj) do
       local shown = type(value) ~= "function" or readme:find("mj." .. name, 1, true)
       assert.truthy(shown, name)
+    end
+    for name in pairs(mj.errors) do
+      assert.truthy(readme:find("`mj.errors." .. name, 1, true), name)
+    end
+  end)
+
+  it("lists all counters", function()
+    local server = memcached.start { unix = true }
+    local conn = mj.check(mj.connect(server.url))
+    assert.same(keys_of(conn:counters()), all_words(table_rows "conn:counters%(%)"))
+    assert.same(keys_of(mj.counters()), all_words(table_rows "mj.counters%(%)"))
+    conn:close()
+  end)
+
+  it("tells the shape of what parse_url returns", function()
+    local text = assert(readme:match("a list with a table for each: (.-)\n\n"))
+    local shown = {}
+    for _, word in ipairs(words_in(text)) do shown[word] = true end
+    for _, server in ipairs(mj.check(mj.parse_url {
+      "memcache://user:password@a,b", "memcache:///path", "memcache+udp://c" })) do
+      for name in pairs(server) do assert.is_true(shown[name], name) end
+      assert.is_true(shown['"' .. server.transport .. '"'], server.transport)
     end
   end)
 
