@@ -15,6 +15,7 @@ struct free_block {
 };
 
 struct mj__pool {
+    size_t *used, limit;
     struct free_block *free[CLASSES];
     size_t kept_bytes;
     size_t kept_blocks;
@@ -34,14 +35,16 @@ static unsigned class_of(size_t want, size_t *size) {
     return index;
 }
 
-struct mj__pool *mj__pool_open(void) {
-    return calloc(1, sizeof(struct mj__pool));
+struct mj__pool *mj__pool_open(size_t *used, size_t limit) {
+    struct mj__pool *pool = calloc(1, sizeof *pool);
+    if (pool != NULL) {
+        pool->used = used;
+        pool->limit = limit;
+    }
+    return pool;
 }
 
-void mj__pool_close(struct mj__pool *pool) {
-    if (pool == NULL) {
-        return;
-    }
+void mj__pool_trim(struct mj__pool *pool) {
     for (unsigned i = 0; i < CLASSES; i++) {
         while (pool->free[i] != NULL) {
             struct free_block *block = pool->free[i];
@@ -49,7 +52,20 @@ void mj__pool_close(struct mj__pool *pool) {
             free(block);
         }
     }
-    free(pool);
+    *pool->used -= pool->kept_bytes;
+    pool->kept_bytes = 0;
+    pool->kept_blocks = 0;
+}
+
+void mj__pool_close(struct mj__pool *pool) {
+    if (pool != NULL) {
+        mj__pool_trim(pool);
+        free(pool);
+    }
+}
+
+static bool is_over(const struct mj__pool *pool, size_t more) {
+    return pool->limit != 0 && (*pool->used > pool->limit || more > pool->limit - *pool->used);
 }
 
 char *mj__pool_take(struct mj__pool *pool, size_t want, size_t *size) {
@@ -61,7 +77,15 @@ char *mj__pool_take(struct mj__pool *pool, size_t want, size_t *size) {
         pool->kept_blocks--;
         return (char *)block;
     }
-    return malloc(*size);
+    if (is_over(pool, *size)) {
+        mj__pool_trim(pool);
+        if (is_over(pool, *size)) {
+            return NULL;
+        }
+    }
+    char *block = malloc(*size);
+    *pool->used += block != NULL ? *size : 0;
+    return block;
 }
 
 void mj__pool_give(struct mj__pool *pool, char *block, size_t size) {
@@ -72,6 +96,7 @@ void mj__pool_give(struct mj__pool *pool, char *block, size_t size) {
     unsigned index = class_of(size, &class_size);
     if (index == CLASSES || pool->kept_bytes + size > KEPT_BYTES ||
         pool->kept_blocks == KEPT_BLOCKS) {
+        *pool->used -= size;
         free(block);
         return;
     }

@@ -13,10 +13,13 @@ struct mj__pool;
 
 enum { MJ__BLOCK = 16384 }; /* the smallest block, and a connection's receive buffer */
 
-/* NULL: no memory. */
-struct mj__pool *mj__pool_open(void);
+/* Counts every block it holds or lends in *used, which others may count in too, and lends none that
+ * would take it past `limit` (0: no limit). NULL: no memory. */
+struct mj__pool *mj__pool_open(size_t *used, size_t limit);
 /* Frees the blocks it keeps; those still lent must not be given back afterwards. */
 void mj__pool_close(struct mj__pool *);
+/* Frees the blocks it keeps for later: somebody else is short of memory. */
+void mj__pool_trim(struct mj__pool *);
 /* Lends a block of at least `want` bytes; *size says how many. NULL: no memory. */
 char *mj__pool_take(struct mj__pool *, size_t want, size_t *size);
 /* `size` as take gave it. NULL is harmless. */

@@ -129,8 +129,9 @@ static void tell_quiet_failed(struct mj__conn *conn, const struct mj__error *err
 static void count_reply(struct mj__conn *conn, const struct mj__request *request,
                         const struct mj__reply *reply) {
     if (mj__command((enum mj__command_id)request->id)->verb == MJ__VERB_READ) {
-        conn->counters.hits += reply->code == MJ__VA;
-        conn->counters.misses += reply->code == MJ__EN;
+        bool hit = reply->code == MJ__VA && !mj__reply_is_stub(reply);
+        conn->counters.hits += hit;
+        conn->counters.misses += !hit && reply->code < MJ__SAYS_ERROR;
     }
 }
 

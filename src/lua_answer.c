@@ -14,14 +14,9 @@ void mj__lua_push_number(lua_State *L, const char *digits, size_t size) {
     }
 }
 
-bool mj__lua_is_stub(const struct mj__reply *reply) {
-    return reply->value_size == 0 && (reply->marks & (MJ__WON | MJ__TAKEN)) &&
-           !(reply->marks & MJ__STALE);
-}
-
 static int push_value(lua_State *L, const struct mj__answer *answer) {
     const struct mj__reply *reply = &answer->reply;
-    if (reply->code == MJ__VA && !mj__lua_is_stub(reply)) {
+    if (reply->code == MJ__VA && !mj__reply_is_stub(reply)) {
         lua_pushlstring(L, answer->value, (size_t)reply->value_size);
     } else {
         lua_pushnil(L);
@@ -93,7 +88,7 @@ static void set_classic_fields(lua_State *L, const struct mj__reply *reply) {
 static int push_item(lua_State *L, const struct mj__lua_conn *self,
                      const struct mj__answer *answer) {
     const struct mj__reply *reply = &answer->reply;
-    if (reply->code != MJ__VA || mj__lua_is_stub(reply)) {
+    if (reply->code != MJ__VA || mj__reply_is_stub(reply)) {
         lua_pushnil(L);
         return 1;
     }

@@ -64,8 +64,6 @@ void mj__lua_check_call(lua_State *L, int base, enum mj__command_id id, const ch
 /* lua_answer.c: pushes what a command gives for an answer: 1 value, or 2 (nil and an error; false
  * and why). Throws when memory runs out. */
 int mj__lua_push_answer(lua_State *L, const struct mj__lua_conn *, const struct mj__answer *);
-/* True for a stub that a lease left: it looks like a value of length 0, and is a miss. */
-bool mj__lua_is_stub(const struct mj__reply *);
 /* A number of 64 bits: a Lua number up to 2^53, its digits above. */
 void mj__lua_push_number(lua_State *L, const char *digits, size_t size);
 

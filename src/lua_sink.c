@@ -144,7 +144,7 @@ void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answe
     (void)index;
     int count = 1;
     bool hit = answer->error == NULL && answer->reply.code == MJ__VA &&
-               !mj__lua_is_stub(&answer->reply);
+               !mj__reply_is_stub(&answer->reply);
     if (hit) {
         if (answer->value != NULL && answer->reply.value_size > 0) {
             take_whole(L, sink, answer);

@@ -34,8 +34,8 @@ typedef void (*mj_done_fn)(mj_runtime *, mj_task, int status, const mj_results *
 /* All fields but size may be zero. Set size to sizeof(mj_options). */
 typedef struct mj_options {
     size_t size;
-    /* Bytes the Lua state may hold; 0: no limit. Beyond it scripts meet the error "not enough
-     * memory". With a limit they run without the JIT, and find no `jit`: LuaJIT may crash when
+    /* Bytes the Lua state and the buffers of its connections may hold; 0: no limit. Beyond it
+     * scripts meet the error "not enough memory", or one of kind no_memory. With a limit they run without the JIT, and find no `jit`: LuaJIT may crash when
      * memory runs out in compiled code. Where LuaJIT takes no allocator no limit holds: mj_error
      * says so after mj_open. */
     size_t memory_limit;

@@ -19,6 +19,11 @@ static const char registry_key;
 
 /* ---- memory ---- */
 
+static bool is_over(const struct mj__runtime *runtime, size_t old_size, size_t size) {
+    size_t limit = runtime->options.memory_limit;
+    return limit != 0 && size > old_size && runtime->memory + (size - old_size) > limit;
+}
+
 static void *allocate(void *arg, void *block, size_t old_size, size_t size) {
     struct mj__runtime *runtime = arg;
     if (size == 0) {
@@ -26,9 +31,10 @@ static void *allocate(void *arg, void *block, size_t old_size, size_t size) {
         runtime->memory -= old_size;
         return NULL;
     }
-    size_t limit = runtime->options.memory_limit;
-    bool over = limit != 0 && size > old_size && runtime->memory + (size - old_size) > limit;
-    void *moved = over ? NULL : realloc(block, size);
+    if (is_over(runtime, old_size, size)) {
+        mj__pool_trim(runtime->pool);
+    }
+    void *moved = is_over(runtime, old_size, size) ? NULL : realloc(block, size);
     if (moved == NULL) {
         runtime->refused = true;
         return size <= old_size ? block : NULL; /* Lua counts on shrinking */
@@ -327,7 +333,7 @@ static int open_parts(struct mj__runtime *runtime, struct mj__error *error) {
     if (runtime->loop == NULL || open_post(runtime, error) != 0) {
         return -1;
     }
-    runtime->pool = mj__pool_open();
+    runtime->pool = mj__pool_open(&runtime->memory, runtime->options.memory_limit);
     if (runtime->pool == NULL) {
         return mj__fail(error, MJ__NO_MEMORY, "no memory for buffers");
     }

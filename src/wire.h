@@ -40,6 +40,12 @@ struct mj__reply {
 
 enum mj__mark { MJ__WON = 1, MJ__STALE = 2, MJ__TAKEN = 4 };
 
+/* True for a stub that a lease left: it looks like a value of length 0, and is a miss. */
+static inline bool mj__reply_is_stub(const struct mj__reply *reply) {
+    return reply->code == MJ__VA && reply->value_size == 0 &&
+           (reply->marks & (MJ__WON | MJ__TAKEN)) && !(reply->marks & MJ__STALE);
+}
+
 /* Parses one line at the start of `size` bytes. Returns its length with the CRLF, 0 when it is not
  * whole yet, -1 when no server would say that; *reply counts only after a length. */
 int mj__meta_parse(const char *bytes, size_t size, struct mj__reply *reply);
