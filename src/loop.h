@@ -7,17 +7,13 @@
 #define MJ_LOOP_H
 
 #include "error.h"
+#include "span.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct event_base;
-
-typedef int64_t mj__time; /* monotonic nanoseconds; as a span: nanoseconds */
-
-#define MJ__SECOND ((mj__time)1000000000)
-#define MJ__NEVER INT64_MAX
 
 struct mj__loop;
 

@@ -7,7 +7,7 @@
 
 #include "buffer.h"
 #include "command.h"
-#include "loop.h"
+#include "span.h"
 #include "wire.h"
 
 #include <stdbool.h>

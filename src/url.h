@@ -27,7 +27,7 @@
 #define MJ_URL_H
 
 #include "error.h"
-#include "loop.h"
+#include "span.h"
 
 #include <stdbool.h>
 #include <stddef.h>
