@@ -95,7 +95,9 @@ bool mj__key_plain(const char *key, size_t size) {
     return size >= 1 && size <= MJ__KEY_MAX;
 }
 
-int mj__key_check(const char *key, size_t size, bool binary, struct mj__error *error) {
+int mj__key_check(const char *key, size_t size, bool binary, bool *encoded,
+                  struct mj__error *error) {
+    *encoded = false;
     if (mj__key_plain(key, size)) {
         return 0;
     }
@@ -105,6 +107,7 @@ int mj__key_check(const char *key, size_t size, bool binary, struct mj__error *e
     }
     if (binary) {
         if (size <= MJ__BINARY_KEY_MAX) {
+            *encoded = true;
             return 0;
         }
         return mj__fail(error, MJ__BAD_KEY,

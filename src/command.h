@@ -105,6 +105,7 @@ struct mj__call {
     uint16_t given; /* bits of enum mj__argument: which of the fields below count */
     const char *key;
     size_t key_size;
+    bool key_encoded; /* it is not plain, and goes base64-encoded over meta */
     const char *value;
     size_t value_size;
     int64_t ttl; /* as the protocol wants it: see mj__exptime */
@@ -119,8 +120,9 @@ struct mj__call {
 /* A key that may go on the wire as it is. */
 bool mj__key_plain(const char *key, size_t size);
 /* 0; or -1 with bad_key, whose text says what is wrong with it. With `binary` any 1 to 186 bytes
- * are a key, and longer ones while they are plain. */
-int mj__key_check(const char *key, size_t size, bool binary, struct mj__error *error);
+ * are a key, and longer ones while they are plain; *encoded: it is not plain. */
+int mj__key_check(const char *key, size_t size, bool binary, bool *encoded,
+                  struct mj__error *error);
 
 /* Seconds from now to what the protocol wants: 0 never; up to 30 days relative; more as a moment
  * (`unix_now` + seconds); negative: -1. Fractions are rounded up. -1: *error is bad_value (not a

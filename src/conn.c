@@ -8,26 +8,57 @@
 
 void mj__batch_begin(struct mj__batch *batch, struct mj__conn *conn) {
     batch->conn = conn;
+    batch->outer = conn->batches;
+    conn->batches = batch;
     batch->count = 0;
     batch->next = 0;
     batch->calling = false;
     batch->text = "";
 }
 
-struct mj__waiting_answer *mj__batch_add(struct mj__batch *batch,
-                                         const struct mj__request *request) {
-    struct mj__request of = *request; /* a delivery may move the requests */
+void mj__batch_end(struct mj__batch *batch) {
+    mj__conn_deliver(batch);
+    batch->conn->batches = batch->outer;
+}
+
+void mj__batches_forget(struct mj__conn *conn, uint64_t seq) {
+    for (struct mj__batch *batch = conn->batches; batch != NULL; batch = batch->outer) {
+        for (size_t i = batch->next; i < batch->count; i++) {
+            if (batch->answers[i].seq == seq) {
+                batch->answers[i].done = NULL;
+            }
+        }
+    }
+}
+
+void mj__batches_forget_all(struct mj__conn *conn, mj__done_fn *done, const void *arg) {
+    for (struct mj__batch *batch = conn->batches; batch != NULL; batch = batch->outer) {
+        for (size_t i = batch->next; i < batch->count; i++) {
+            struct mj__waiting_answer *answer = &batch->answers[i];
+            if (done == NULL || (answer->done == done && answer->arg == arg)) {
+                answer->done = NULL;
+            }
+        }
+    }
+}
+
+void mj__batch_room(struct mj__batch *batch) {
     if (batch->count == MJ__BATCH_MAX) {
         mj__conn_deliver(batch);
     }
+}
+
+struct mj__waiting_answer *mj__batch_add(struct mj__batch *batch,
+                                         const struct mj__request *request, uint64_t seq) {
     struct mj__waiting_answer *answer = &batch->answers[batch->count++];
-    answer->done = of.done;
-    answer->arg = of.arg;
-    answer->index = of.index;
-    answer->key_at = of.key_at;
-    answer->key_size = of.key_size;
-    answer->id = of.id;
-    answer->own_token = (of.bits & MJ__OPAQUE) != 0;
+    answer->done = request->done;
+    answer->arg = request->arg;
+    answer->seq = seq;
+    answer->index = request->index;
+    answer->key_at = request->key_at;
+    answer->key_size = request->key_size;
+    answer->id = request->id;
+    answer->own_token = (request->bits & MJ__OPAQUE) != 0;
     answer->more = false;
     answer->failed = false;
     answer->value = NULL;
@@ -94,6 +125,9 @@ static void hand_over_one(struct mj__batch *batch, const struct mj__waiting_answ
 void mj__batch_hand_over(struct mj__batch *batch) {
     while (batch->next < batch->count) {
         const struct mj__waiting_answer *waiting = &batch->answers[batch->next++];
+        if (waiting->done == NULL) {
+            continue; /* given up since */
+        }
         if (waiting->more && batch->conn->state == MJ__CONN_CLOSED) {
             continue; /* a line of a request that was outstanding: the close told its end */
         }
@@ -260,20 +294,48 @@ static void fail_requests(struct mj__conn *conn, const struct mj__error *error) 
     mj__batch_begin(&batch, conn);
     batch.text = error->text;
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
-        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        mj__batch_room(&batch);
+        struct mj__request *request = mj__requests_at(&conn->requests, seq);
         if (request->done == NULL) {
             continue;
         }
         enum mj__phase phase;
         enum mj__sent sent;
         mj__conn_progress(conn, seq, &phase, &sent);
-        struct mj__waiting_answer *answer = mj__batch_add(&batch, request);
+        struct mj__waiting_answer *answer = mj__batch_add(&batch, request, seq);
         answer->failed = true;
         answer->kind = error->kind;
         answer->phase = phase;
         answer->sent = sent;
     }
-    mj__conn_deliver(&batch);
+    mj__batch_end(&batch);
+}
+
+/* Quiet requests whose silence nothing will prove any more have failed, for all that is known. */
+static void fail_quiet(struct mj__conn *conn, const struct mj__error *cause) {
+    const struct mj__request *last = NULL;
+    uint64_t count = 0;
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        if (request->bits & MJ__QUIET && request->done == NULL) {
+            last = request;
+            count++;
+        }
+    }
+    if (count == 0) {
+        return;
+    }
+    conn->counters.quiet_failed += count;
+    if (conn->owner.quiet_failed != NULL) {
+        struct mj__error error = *cause;
+        const char *key = mj__requests_key(&conn->requests, last->key_at);
+        bool one = count == 1;
+        error.phase = MJ__PHASE_READ;
+        error.sent = MJ__SENT_MAYBE;
+        conn->owner.quiet_failed(conn->owner.arg, conn, &error,
+                                 one ? mj__command((enum mj__command_id)last->id) : NULL,
+                                 one ? key : NULL, one ? last->key_size : 0);
+    }
 }
 
 static void fail_parked(struct mj__conn *conn, const struct mj__error *cause) {
@@ -294,9 +356,11 @@ void mj__conn_fail(struct mj__conn *conn, const struct mj__error *error) {
     bool was_open = conn->state == MJ__CONN_OPEN;
     conn->cause = *error;
     shut(conn);
+    fail_quiet(conn, &conn->cause); /* first: the next forgets who waits */
     fail_requests(conn, &conn->cause);
     mj__outgoing_release(conn->pool, &conn->out);
     mj__requests_release(conn->pool, &conn->requests);
+    conn->undated = conn->expiring = 0; /* as the queue, which is empty and starts anew */
     fail_parked(conn, &conn->cause);
     if (!was_open && conn->owner.opened != NULL) {
         conn->owner.opened(conn->owner.arg, conn, &conn->cause);
@@ -331,6 +395,7 @@ void mj__conn_free(struct mj__conn *conn) {
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         mj__requests_at(&conn->requests, seq)->done = NULL;
     }
+    mj__batches_forget_all(conn, NULL, NULL);
     conn->parked = NULL;
     conn->parked_tail = &conn->parked;
     mj__conn_close(conn);

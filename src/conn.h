@@ -109,7 +109,10 @@ void mj__conn_unpark(struct mj__conn *, struct mj__parked *);
 /* A parked one that was told there is room comes to use it: the next submit is let in, and keeps
  * the deadline that was set when it was parked. To be called once for every `ready`. */
 void mj__conn_redeem(struct mj__conn *, const struct mj__parked *);
-/* It came, and does not submit after all. */
+/* One that submits many comes: while there is room, some more are let in behind the first, so that
+ * two of them do not take turns with single requests. Ended by mj__conn_return_ticket. */
+void mj__conn_allow_more(struct mj__conn *);
+/* It came, and does not submit after all; or no more. */
 void mj__conn_return_ticket(struct mj__conn *);
 
 bool mj__conn_is_open(const struct mj__conn *);

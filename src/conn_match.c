@@ -74,7 +74,13 @@ static bool meta_identity(const struct mj__conn *conn, const struct mj__request 
 
 static bool ascii_identity(struct mj__conn *conn, struct mj__request *request,
                            const struct mj__reply *reply) {
-    if (reply->code != MJ__VA || !conn->endpoint.options.verify) {
+    if (reply->code != MJ__VA) {
+        return true;
+    }
+    if (reply->key == NULL) {
+        return false; /* a meta reply, to a request behind this one */
+    }
+    if (!conn->endpoint.options.verify) {
         return true;
     }
     if (request->id == MJ__GET_MANY) {
@@ -157,7 +163,7 @@ static void quiet_refused(struct mj__conn *conn, const struct mj__request *reque
     tell_quiet_failed(conn, &error, request);
 }
 
-static void tell(struct mj__batch *batch, const struct mj__request *request,
+static void tell(struct mj__batch *batch, const struct mj__request *request, uint64_t seq,
                  const struct mj__reply *reply, const char *value, bool more) {
     struct mj__conn *conn = batch->conn;
     count_reply(conn, request, reply);
@@ -169,7 +175,7 @@ static void tell(struct mj__batch *batch, const struct mj__request *request,
         }
         return;
     }
-    struct mj__waiting_answer *answer = mj__batch_add(batch, request);
+    struct mj__waiting_answer *answer = mj__batch_add(batch, request, seq);
     answer->reply = *reply;
     answer->value = value;
     answer->more = more;
@@ -177,11 +183,11 @@ static void tell(struct mj__batch *batch, const struct mj__request *request,
 
 /* Silence up to the fence: EN for a read, HD for the rest. */
 static void tell_silence(struct mj__batch *batch, const struct mj__request *request,
-                         const struct mj__error *doubt) {
+                         uint64_t seq, const struct mj__error *doubt) {
     if (request->done == NULL) {
         return;
     }
-    struct mj__waiting_answer *answer = mj__batch_add(batch, request);
+    struct mj__waiting_answer *answer = mj__batch_add(batch, request, seq);
     if (doubt != NULL) {
         answer->failed = true;
         answer->kind = doubt->kind;
@@ -219,23 +225,32 @@ static int order_lost(struct mj__error *error, const struct mj__reply *reply, co
                     why);
 }
 
+static int grow_strays(struct mj__conn *conn) {
+    size_t capacity = conn->strays == NULL ? MJ__STRAYS_FIRST : conn->strays->capacity * 2;
+    size_t size = sizeof *conn->strays + capacity * sizeof *conn->strays->list;
+    struct mj__strays *strays = realloc(conn->strays, size);
+    if (strays == NULL) {
+        return -1;
+    }
+    strays->capacity = capacity;
+    conn->strays = strays;
+    return 0;
+}
+
 static int keep_stray(struct mj__conn *conn, const struct mj__reply *reply,
                       struct mj__error *error) {
     bool ascii = (request_at(conn, conn->requests.head)->bits & MJ__ASCII_REPLY) != 0;
     if (ascii || (reply->code != MJ__SAYS_SERVER_ERROR && block_in_doubt(conn))) {
         order_lost(error, reply,
                    " while quiet requests were outstanding, and it cannot be told to which");
-        tell_quiet_failed(conn, error, NULL);
         return -1;
     }
     if (conn->stray_count == MJ__STRAYS_MAX) {
         return order_lost(error, reply, ", one of too many errors to quiet requests");
     }
-    if (conn->strays == NULL) {
-        conn->strays = calloc(1, sizeof *conn->strays);
-        if (conn->strays == NULL) {
-            return mj__fail(error, MJ__NO_MEMORY, "no memory to note a server's error");
-        }
+    if ((conn->strays == NULL || conn->stray_count == conn->strays->capacity) &&
+        grow_strays(conn) != 0) {
+        return mj__fail(error, MJ__NO_MEMORY, "no memory to note a server's error");
     }
     struct mj__stray *stray = &conn->strays->list[conn->stray_count++];
     stray->code = reply->code;
@@ -278,8 +293,10 @@ static bool settle_quiet(struct mj__conn *conn, uint64_t seq, size_t count) {
                         ? "a quiet request failed: "
                         : "one of several quiet requests failed, it cannot be told which: ",
                     &conn->strays->doubt);
-        tell_quiet_failed(conn, &conn->strays->doubt,
-                          quiet == count ? request_at(conn, at) : NULL);
+        const struct mj__request *request = quiet == count ? request_at(conn, at) : NULL;
+        if (request == NULL || request->done == NULL) { /* else its caller is told */
+            tell_quiet_failed(conn, &conn->strays->doubt, request);
+        }
     }
     return count > 0;
 }
@@ -301,13 +318,18 @@ static int settle_before(struct mj__batch *batch, uint64_t seq, const struct mj_
     if (doubt != NULL) {
         batch->text = doubt->text;
     }
-    while (conn->state != MJ__CONN_CLOSED && conn->requests.head != seq) {
+    for (;;) {
+        mj__batch_room(batch);
+        if (conn->state == MJ__CONN_CLOSED || conn->requests.head == seq) {
+            break;
+        }
+        uint64_t at = conn->requests.head;
         struct mj__request request = pop(conn);
         if (request.bits & MJ__QUIET) {
-            tell_silence(batch, &request, doubt);
+            tell_silence(batch, &request, at, doubt);
         } else {
             struct mj__reply said = stray_reply(&conn->strays->list[next++]);
-            tell(batch, &request, &said, NULL, false);
+            tell(batch, &request, at, &said, NULL, false);
         }
     }
     if (conn->stray_count > 0) { /* what was told refers to their text */
@@ -324,7 +346,28 @@ static int settle_before(struct mj__batch *batch, uint64_t seq, const struct mj_
 
 /* ---- match ------------------------------------------------------------------------------ */
 
-/* The request that this reply answers: a quiet one that spoke, or the first that must. */
+/* The reply says itself whose it is. */
+static bool is_named(const struct mj__conn *conn, const struct mj__request *request,
+                     const struct mj__reply *reply) {
+    if (request->bits & MJ__ASCII_REPLY) {
+        return reply->code == MJ__VA && conn->endpoint.options.verify;
+    }
+    return reply->opaque != NULL || (request->bits & MJ__USER_KEY && reply->key != NULL);
+}
+
+/* A later request than the one at seq may be what this reply answers. */
+static bool another_may(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply) {
+    while (++seq != conn->requests.tail) {
+        struct mj__request *request = request_at(conn, seq);
+        if (!(request->bits & MJ__QUIET) && belongs(conn, request, reply)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The request that this reply answers: a quiet one that spoke, or the first that must. One that a
+ * stray may have answered already is not taken where the reply may as well be a later one's. */
 static bool find(struct mj__conn *conn, const struct mj__reply *reply, uint64_t *found) {
     size_t ordinary = 0;
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
@@ -337,8 +380,10 @@ static bool find(struct mj__conn *conn, const struct mj__reply *reply, uint64_t 
             continue;
         }
         if (belongs(conn, request, reply)) {
+            bool doubtful = conn->stray_count > ordinary && request->id != MJ__NOOP &&
+                            !is_named(conn, request, reply); /* no server refuses a noop */
             *found = seq;
-            return true;
+            return !doubtful || !another_may(conn, seq, reply);
         }
         if (++ordinary > conn->stray_count) {
             return false;
@@ -387,8 +432,9 @@ static bool goes_on(const struct mj__request *request, const struct mj__reply *r
 static int match_error(struct mj__batch *batch, const struct mj__reply *reply,
                        struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
+    uint64_t seq = conn->requests.head;
     struct mj__request request = pop(conn);
-    tell(batch, &request, reply, NULL, false);
+    tell(batch, &request, seq, reply, NULL, false);
     if (request.bits & MJ__BLOCK_SENT && reply->code != MJ__SAYS_SERVER_ERROR &&
         request.id != MJ__LOGIN) {
         return order_lost(error, reply,
@@ -409,6 +455,11 @@ int mj__conn_match(struct mj__batch *batch, const struct mj__reply *reply, const
                    struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
     uint64_t seq;
+    mj__batch_room(batch);
+    if (conn->state == MJ__CONN_CLOSED) {
+        *error = conn->cause;
+        return -1;
+    }
     if (reply->code >= MJ__SAYS_ERROR) {
         return request_at(conn, conn->requests.head)->bits & MJ__QUIET
                    ? keep_stray(conn, reply, error)
@@ -420,6 +471,11 @@ int mj__conn_match(struct mj__batch *batch, const struct mj__reply *reply, const
     if (seq != conn->requests.head && settle_before(batch, seq, reply, error) != 0) {
         return -1;
     }
+    mj__batch_room(batch);
+    if (conn->state == MJ__CONN_CLOSED) {
+        *error = conn->cause;
+        return -1;
+    }
     struct mj__request request = *request_at(conn, seq);
     if (!counter_is_sound(&request, reply, value)) {
         return mj__fail(error, MJ__PROTOCOL, "the reply to a counter is no number: closed");
@@ -428,6 +484,6 @@ int mj__conn_match(struct mj__batch *batch, const struct mj__reply *reply, const
     if (!more) {
         pop(conn);
     }
-    tell(batch, &request, reply, value, more);
+    tell(batch, &request, seq, reply, value, more);
     return 0;
 }

@@ -31,21 +31,23 @@ struct mj__incoming {
     char end[8]; /* that, when the value itself went elsewhere */
 };
 
-enum { MJ__STRAYS_MAX = 32, MJ__BATCH_MAX = 64 };
+enum { MJ__STRAYS_FIRST = 32, MJ__STRAYS_MAX = 8192, MJ__BATCH_MAX = 64 };
 
 /* Error lines that came while quiet requests were outstanding: whose they are shows later. */
 struct mj__strays {
     struct mj__error doubt; /* what those are told of whom it stays unknown */
+    size_t capacity;
     struct mj__stray {
         enum mj__code code;
         size_t text_size;
         char text[160];
-    } list[MJ__STRAYS_MAX];
+    } list[];
 };
 
 struct mj__waiting_answer {
-    mj__done_fn *done;
+    mj__done_fn *done; /* NULL: it was given up since */
     void *arg;
+    uint64_t seq;
     uint64_t key_at;
     size_t key_size;
     uint32_t index;
@@ -63,6 +65,7 @@ struct mj__waiting_answer {
 /* Answers that were parsed and are to be handed over. */
 struct mj__batch {
     struct mj__conn *conn;
+    struct mj__batch *outer; /* of the same connection, under way below this one */
     size_t count, next;
     bool calling;     /* a done function was entered and has not returned */
     const char *text; /* of those that failed */
@@ -100,8 +103,11 @@ struct mj__conn {
     struct mj__parked *parked, **parked_tail;
     uint32_t granted; /* told that there is room, and not yet come */
     bool ticket;      /* the next submit is one of those */
+    uint32_t allowed; /* submits behind it that need not wait for others either */
     mj__time ticket_deadline;
     uint64_t popped_end; /* place in the outgoing stream where the oldest request begins */
+
+    struct mj__batch *batches; /* those under way */
 
     struct mj__strays *strays; /* made when the first comes */
     size_t stray_count;
@@ -127,10 +133,19 @@ struct mj__conn {
 void mj__conn_fail(struct mj__conn *, const struct mj__error *error);
 /* A new, empty batch of this connection. Not initialised as a whole: it is large. */
 void mj__batch_begin(struct mj__batch *, struct mj__conn *);
+/* Hands over what is left in it, and ends it. */
+void mj__batch_end(struct mj__batch *);
+/* Nobody waits for the answer of this request any more; or for those of one done function. */
+void mj__batches_forget(struct mj__conn *, uint64_t seq);
+void mj__batches_forget_all(struct mj__conn *, mj__done_fn *done, const void *arg);
 /* Hands over what is in it and empties it. Done functions may close the connection. */
 void mj__conn_deliver(struct mj__batch *);
-/* A place for one more answer to this request, with its caller filled in; delivers when full. */
-struct mj__waiting_answer *mj__batch_add(struct mj__batch *, const struct mj__request *);
+/* Makes room for one more answer: hands over what is in a full batch. Before the request is taken
+ * off, since done functions may give it up or close the connection. */
+void mj__batch_room(struct mj__batch *);
+/* A place for one more answer to this request, the one at seq, with its caller filled in. */
+struct mj__waiting_answer *mj__batch_add(struct mj__batch *, const struct mj__request *,
+                                         uint64_t seq);
 /* Makes the timer fire at `when` at the latest. */
 void mj__conn_wake_at(struct mj__conn *, mj__time when);
 /* Gives back socket, look-up and buffers; requests and state stay. */

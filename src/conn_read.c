@@ -304,7 +304,7 @@ static void parse(struct mj__conn *conn) {
             }
         }
     }
-    mj__conn_deliver(&batch);
+    mj__batch_end(&batch);
     if (conn->state == MJ__CONN_CLOSED) {
         return;
     }

@@ -6,6 +6,7 @@
 
 enum {
     OUT_LIMIT = 4 << 20, /* bytes waiting to leave before tasks are parked */
+    ALLOWED_MORE = 255,  /* submits of a pipeline in one go while others wait for room */
     FENCE_AFTER = 1000   /* quiet requests before a noop is sent behind them */
 };
 
@@ -166,7 +167,7 @@ int mj__conn_enqueue(struct mj__conn *conn, const struct mj__call *call,
         if (conn->unfenced++ == 0) {
             conn->fence_due = MJ__NEVER; /* set by the flush */
         }
-        conn->fence_hurry |= done != NULL;
+        conn->fence_hurry |= done != NULL || conn->parked != NULL;
     } else {
         conn->unfenced = 0;
         conn->fence_hurry = false;
@@ -213,8 +214,12 @@ int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
     if (conn->state != MJ__CONN_OPEN) {
         return refuse_closed(conn, error);
     }
-    if (!ticket && (conn->parked != NULL || conn->granted > 0 || is_full(conn))) {
-        return MJ__FULL;
+    if (!ticket) {
+        bool others = conn->parked != NULL || conn->granted > 0;
+        if (is_full(conn) || (others && conn->allowed == 0)) {
+            return MJ__FULL;
+        }
+        conn->allowed -= conn->allowed > 0;
     }
     if (mj__conn_enqueue(conn, call, lent, sink, done, arg, index, seq, error) != 0) {
         mj__conn_room(conn); /* what it does not take is the next one's */
@@ -286,7 +291,8 @@ static bool abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error
 }
 
 void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
-    if (conn->state == MJ__CONN_CLOSED || seq < conn->requests.head) {
+    mj__batches_forget(conn, seq);
+    if (seq < conn->requests.head || seq >= conn->requests.tail) {
         return;
     }
     if (abandon(conn, seq, error)) {
@@ -297,6 +303,7 @@ void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *err
 void mj__conn_abandon_all(struct mj__conn *conn, mj__done_fn *done, const void *arg,
                           struct mj__error *error) {
     bool half = false;
+    mj__batches_forget_all(conn, done, arg);
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         const struct mj__request *request = mj__requests_at(&conn->requests, seq);
         if (request->done == done && request->arg == arg) {
@@ -337,6 +344,10 @@ static bool expire_requests(struct mj__conn *conn, mj__time now) {
         conn->expiring = queue->head;
     }
     for (; conn->expiring != queue->tail; conn->expiring++) {
+        mj__batch_room(&batch);
+        if (conn->state == MJ__CONN_CLOSED) {
+            break;
+        }
         struct mj__request *request = mj__requests_at(queue, conn->expiring);
         if (request->done == NULL) { /* a fence's deadline would hide an earlier one */
             continue;
@@ -344,21 +355,19 @@ static bool expire_requests(struct mj__conn *conn, mj__time now) {
         if (request->deadline > now) {
             break;
         }
-        struct mj__waiting_answer *answer = mj__batch_add(&batch, request);
+        struct mj__request expired = *request;
+        enum mj__phase phase;
+        enum mj__sent sent;
+        half |= mj__conn_progress(conn, conn->expiring, &phase, &sent);
+        forget(conn, request);
+        conn->counters.timeouts++;
+        struct mj__waiting_answer *answer = mj__batch_add(&batch, &expired, conn->expiring);
         answer->failed = true;
         answer->kind = MJ__TIMEOUT;
-        if (conn->state == MJ__CONN_CLOSED) { /* a delivery did that, and told this one too */
-            batch.count--;
-            break;
-        }
-        half |= mj__conn_progress(conn, conn->expiring, &answer->phase, &answer->sent);
-        if (answer->sent == MJ__SENT_NO && !half) {
-            answer->sent = MJ__SENT_MAYBE;
-        }
-        conn->counters.timeouts++;
-        forget(conn, mj__requests_at(queue, conn->expiring));
+        answer->phase = phase;
+        answer->sent = sent == MJ__SENT_NO && !half ? MJ__SENT_MAYBE : sent;
     }
-    mj__conn_deliver(&batch);
+    mj__batch_end(&batch);
     return half;
 }
 
@@ -402,6 +411,9 @@ static void read_what_came(struct mj__conn *conn, mj__time now) {
 
 mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
     read_what_came(conn, now);
+    if (conn->state == MJ__CONN_CLOSED) {
+        return MJ__NEVER;
+    }
     expire_parked(conn, now);
     if (expire_requests(conn, now)) {
         half_written(conn, "timed out");
@@ -428,11 +440,14 @@ mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
 /* ---- parking ---------------------------------------------------------------------------- */
 
 void mj__conn_park(struct mj__conn *conn, struct mj__parked *parked) {
+    conn->allowed = 0;
     parked->next = NULL;
     parked->deadline = mj__clock() + conn->endpoint.options.timeout;
     *conn->parked_tail = parked;
     conn->parked_tail = &parked->next;
     conn->counters.parked++;
+    /* No ordinary request can follow the quiet ones and fence them: it is parked. */
+    conn->fence_hurry |= conn->unfenced > 0;
     mj__conn_queue_flush(conn); /* sets the timer: nobody is told anything from inside park */
 }
 
@@ -457,8 +472,13 @@ void mj__conn_redeem(struct mj__conn *conn, const struct mj__parked *parked) {
     }
 }
 
+void mj__conn_allow_more(struct mj__conn *conn) {
+    conn->allowed = conn->ticket ? ALLOWED_MORE : 0;
+}
+
 void mj__conn_return_ticket(struct mj__conn *conn) {
     conn->ticket = false;
+    conn->allowed = 0;
     mj__conn_room(conn);
 }
 
@@ -533,6 +553,8 @@ void mj__conn_flush(struct mj__deferred *deferred) {
     }
     if (conn->state == MJ__CONN_OPEN) {
         fence(conn);
+    }
+    if (conn->state == MJ__CONN_OPEN) { /* still */
         date_requests(conn);
     }
     if (conn->parked != NULL) { /* the first of them is the first to expire */

@@ -26,6 +26,7 @@ struct mj__lua_batch {
     int replies; /* and to the table of replies */
     uint32_t count, next, pending, failed;
     bool waiting; /* all is submitted */
+    bool sent;    /* some is submitted */
     bool lost;    /* memory ran out */
     bool ran;
     struct mj__error refusal; /* kind NONE: none */
@@ -172,6 +173,9 @@ void mj__lua_batch_refused(struct mj__lua_batch *batch, const struct mj__error *
 
 void mj__lua_batch_abandon(struct mj__lua_batch *batch, struct mj__error *error) {
     mj__conn_abandon_all(batch->self->conn, mj__lua_batch_done, batch, error);
+    if (batch->sent && error->sent == MJ__SENT_NO) { /* what it sent is answered already */
+        error->sent = MJ__SENT_MAYBE;
+    }
     let_go(batch);
 }
 
@@ -249,6 +253,7 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
         }
         status = mj__conn_submit(batch->self->conn, &call, by_reference, NULL,
                                  quiet ? NULL : mj__lua_batch_done, batch, index, &seq, &error);
+        batch->sent |= status == MJ__SUBMITTED;
         if (status == MJ__SUBMITTED && quiet) {
             lua_pushboolean(L, 1);
             set_reply(L, batch, index);
@@ -315,11 +320,12 @@ static int run(lua_State *L) {
     mj__lua_redeem(self, task);
     if (mj__task_interrupted(task)) {
         mj__conn_return_ticket(self->conn);
+        struct mj__interrupted what = {.op = "pipeline", .server = mj__lua_conn_name(self)};
+        what.error.phase = MJ__PHASE_QUEUE;
         if (batch->task != NULL) {
-            struct mj__error ignored;
-            mj__lua_batch_abandon(batch, &ignored);
+            mj__lua_batch_abandon(batch, &what.error);
         }
-        return mj__task_refuse(L, task);
+        return mj__task_refuse_as(L, task, &what);
     }
     lua_getfenv(L, 2);
     int tables = lua_gettop(L);
@@ -331,9 +337,11 @@ static int run(lua_State *L) {
         }
         begin(L, batch, self, task, tables);
     }
+    mj__conn_allow_more(self->conn);
     if (submit_protected(L, batch, calls)) {
         return mj__lua_park(L, self, task, "pipeline", batch);
     }
+    mj__conn_return_ticket(self->conn);
     if (batch->pending > 0) {
         batch->waiting = true;
         return mj__task_wait(L, task, &batch_wait, batch, 0);
@@ -399,11 +407,12 @@ static int join_keys(lua_State *L) {
             return mj__lua_misuse(L, "conn:get_many", "key %d must be a string, got %s", place,
                                   luaL_typename(L, -1));
         }
+        bool encoded;
         const char *key = lua_tolstring(L, -1, &size);
-        if (mj__key_check(key, size, binary, &error) != 0) {
+        if (mj__key_check(key, size, binary, &encoded, &error) != 0) {
             return join_failed(L, self, &error, key, size);
         }
-        if (!mj__key_plain(key, size)) {
+        if (encoded) {
             lua_pushboolean(L, 0);
             lua_pushinteger(L, place + 1);
             return 2;

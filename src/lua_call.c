@@ -304,19 +304,18 @@ void mj__lua_check_call(lua_State *L, int base, enum mj__command_id id, const ch
     read_arguments(&reader);
 }
 
-static int check_key(const struct mj__lua_conn *self, const struct mj__call *call,
+static int check_key(const struct mj__lua_conn *self, struct mj__call *call,
                      struct mj__error *error) {
     const struct mj__options *options = &mj__conn_endpoint(self->conn)->options;
-    bool ascii = mj__conn_protocol(self->conn) == MJ__ASCII;
-    if (call->id == MJ__META_COMMAND) {
-        return call->key_size == 0 && memcmp(call->meta, "mn", 2) == 0
-                   ? 0
-                   : mj__key_check(call->key, call->key_size, false, error);
+    bool meta = call->id == MJ__META_COMMAND; /* its key is sent as it is */
+    if (meta && call->key_size == 0 && memcmp(call->meta, "mn", 2) == 0) {
+        return 0;
     }
-    if (mj__key_check(call->key, call->key_size, options->binary_keys, error) != 0) {
+    if (mj__key_check(call->key, call->key_size, options->binary_keys && !meta,
+                      &call->key_encoded, error) != 0) {
         return -1;
     }
-    if (ascii && options->binary_keys && !mj__key_plain(call->key, call->key_size)) {
+    if (call->key_encoded && mj__conn_protocol(self->conn) == MJ__ASCII) {
         return mj__fail(error, MJ__UNSUPPORTED,
                         "the key needs encoding, which the ascii protocol does not know");
     }

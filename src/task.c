@@ -159,14 +159,19 @@ static const struct mj__deadline *passed_deadline(const struct mj__task *task) {
     return passed;
 }
 
-int mj__task_refuse(lua_State *L, struct mj__task *task) {
-    struct mj__interrupted what = {.error.kind = MJ__TIMEOUT};
+int mj__task_refuse_as(lua_State *L, struct mj__task *task, struct mj__interrupted *what) {
     const struct mj__deadline *deadline = task->cancelled ? NULL : passed_deadline(task);
-    describe(&what, deadline);
-    keep_error(L, task, &what, deadline);
+    what->error.kind = MJ__TIMEOUT;
+    describe(what, deadline);
+    keep_error(L, task, what, deadline);
     lua_pushnil(L);
     lua_pushlightuserdata(L, MJ__INTERRUPT);
     return 2;
+}
+
+int mj__task_refuse(lua_State *L, struct mj__task *task) {
+    struct mj__interrupted what = {0};
+    return mj__task_refuse_as(L, task, &what);
 }
 
 void mj__task_push_interrupt(lua_State *L, struct mj__task *task) {

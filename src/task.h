@@ -47,6 +47,8 @@ struct mj__task *mj__task_here(lua_State *L, const char *what);
  * `return mj__task_refuse(L, task)`, which pushes nil and the token. */
 bool mj__task_interrupted(const struct mj__task *);
 int mj__task_refuse(lua_State *L, struct mj__task *);
+/* The same with what the caller knows of the wait: op, server, phase, sent. */
+int mj__task_refuse_as(lua_State *L, struct mj__task *, struct mj__interrupted *what);
 /* Suspends the task. `return mj__task_wait(...)` is the last thing a primitive does. ops must live
  * as long as the program; arg and tag are handed back to abandon. */
 int mj__task_wait(lua_State *L, struct mj__task *, const struct mj__wait_ops *ops, void *arg,

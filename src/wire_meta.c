@@ -66,6 +66,18 @@ static bool read_value_size(struct mj__reply *reply) {
     return true;
 }
 
+/* The flags of nearly every reply: our own token and nothing else. */
+static bool only_own_token(struct mj__reply *reply) {
+    const char *text = reply->text;
+    if (reply->text_size != MJ__OPAQUE_SIZE + 2 || text[0] != ' ' || text[1] != 'O' ||
+        memchr(text + 2, ' ', MJ__OPAQUE_SIZE) != NULL) {
+        return false;
+    }
+    reply->opaque = text + 2;
+    reply->opaque_size = MJ__OPAQUE_SIZE;
+    return true;
+}
+
 int mj__meta_parse(const char *bytes, size_t size, struct mj__reply *reply) {
     int length = mj__line_length(bytes, size);
     if (length <= 0) {
@@ -89,8 +101,8 @@ int mj__meta_parse(const char *bytes, size_t size, struct mj__reply *reply) {
     } else if (!code_of(bytes, &reply->code)) {
         return -1;
     }
-    if (reply->code !=
-        MJ__ME) { /* its words are no flags: "exp=-1", and the key may begin so */
+    /* The words of ME are no flags: "exp=-1", and its key may begin so. */
+    if (reply->code != MJ__ME && !only_own_token(reply)) {
         read_flags(reply);
     }
     return length;
@@ -138,11 +150,11 @@ static char *put_base64(char *out, const char *bytes, size_t size) {
     return out;
 }
 
-/* "mg key": a key that is not plain goes base64-encoded, which the b flag says. */
+/* "mg key", or "mg a2V5" with the b flag that says so. */
 static char *put_key(char *out, const char *word, const struct mj__call *call, bool *encoded) {
     out = put(out, word, 2);
     *out++ = ' ';
-    *encoded = !mj__key_plain(call->key, call->key_size);
+    *encoded = call->key_encoded;
     return *encoded ? put_base64(out, call->key, call->key_size)
                     : put(out, call->key, call->key_size);
 }
