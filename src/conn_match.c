@@ -58,8 +58,10 @@ static bool meta_identity(const struct mj__conn *conn, const struct mj__request 
         return true;
     }
     if (request->bits & MJ__OPAQUE) {
-        return echo_matches(reply->opaque, reply->opaque_size, request->opaque, MJ__OPAQUE_SIZE,
-                            bare || request->bits & MJ__LOOSE);
+        return reply->opaque == NULL
+                   ? bare || request->bits & MJ__LOOSE
+                   : reply->opaque_size == MJ__OPAQUE_SIZE &&
+                         memcmp(reply->opaque, request->opaque, MJ__OPAQUE_SIZE) == 0;
     }
     const char *key = mj__requests_key(&conn->requests, request->key_at);
     if (request->bits & MJ__USER_OPAQUE) {
@@ -368,7 +370,7 @@ static bool another_may(struct mj__conn *conn, uint64_t seq, const struct mj__re
 
 /* The request that this reply answers: a quiet one that spoke, or the first that must. One that a
  * stray may have answered already is not taken where the reply may as well be a later one's. */
-static bool find(struct mj__conn *conn, const struct mj__reply *reply, uint64_t *found) {
+bool mj__conn_find(struct mj__conn *conn, const struct mj__reply *reply, uint64_t *found) {
     size_t ordinary = 0;
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         struct mj__request *request = request_at(conn, seq);
@@ -392,13 +394,8 @@ static bool find(struct mj__conn *conn, const struct mj__reply *reply, uint64_t 
     return false;
 }
 
-struct mj__request *mj__conn_find(struct mj__conn *conn, const struct mj__reply *reply) {
-    uint64_t seq;
-    return find(conn, reply, &seq) ? request_at(conn, seq) : NULL;
-}
-
-static int mismatch(struct mj__conn *conn, const struct mj__reply *reply,
-                    struct mj__error *error) {
+int mj__conn_mismatch(struct mj__conn *conn, const struct mj__reply *reply,
+                      struct mj__error *error) {
     static const char *const names[] = {[MJ__HD] = "HD (or STORED, DELETED, OK)",
                                         [MJ__VA] = "a value",
                                         [MJ__EN] = "EN (or END)",
@@ -427,10 +424,21 @@ static bool goes_on(const struct mj__request *request, const struct mj__reply *r
     return reply->code == MJ__STAT || (reply->code == MJ__VA && request->id == MJ__GET_MANY);
 }
 
+/* Room for what is to be told, made before a request is taken off. -1: a done function closed
+ * the connection. */
+static int make_room(struct mj__batch *batch, struct mj__error *error) {
+    mj__batch_room(batch);
+    if (batch->conn->state != MJ__CONN_CLOSED) {
+        return 0;
+    }
+    *error = batch->conn->cause;
+    return -1;
+}
+
 /* An error line to an ordinary request. After one to a command with a data block the server may
  * have run the block as commands; only SERVER_ERROR is known to swallow it. */
-static int match_error(struct mj__batch *batch, const struct mj__reply *reply,
-                       struct mj__error *error) {
+static int error_answer(struct mj__batch *batch, const struct mj__reply *reply,
+                        struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
     uint64_t seq = conn->requests.head;
     struct mj__request request = pop(conn);
@@ -443,6 +451,17 @@ static int match_error(struct mj__batch *batch, const struct mj__reply *reply,
     return 0;
 }
 
+int mj__conn_match_error(struct mj__batch *batch, const struct mj__reply *reply,
+                         struct mj__error *error) {
+    struct mj__conn *conn = batch->conn;
+    if (make_room(batch, error) != 0) {
+        return -1;
+    }
+    return request_at(conn, conn->requests.head)->bits & MJ__QUIET
+               ? keep_stray(conn, reply, error)
+               : error_answer(batch, reply, error);
+}
+
 static bool counter_is_sound(const struct mj__request *request, const struct mj__reply *reply,
                              const char *value) {
     uint64_t number;
@@ -451,29 +470,13 @@ static bool counter_is_sound(const struct mj__request *request, const struct mj_
            (value != NULL && mj__parse_number(value, (size_t)reply->value_size, &number));
 }
 
-int mj__conn_match(struct mj__batch *batch, const struct mj__reply *reply, const char *value,
-                   struct mj__error *error) {
+int mj__conn_match(struct mj__batch *batch, uint64_t seq, const struct mj__reply *reply,
+                   const char *value, struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
-    uint64_t seq;
-    mj__batch_room(batch);
-    if (conn->state == MJ__CONN_CLOSED) {
-        *error = conn->cause;
-        return -1;
-    }
-    if (reply->code >= MJ__SAYS_ERROR) {
-        return request_at(conn, conn->requests.head)->bits & MJ__QUIET
-                   ? keep_stray(conn, reply, error)
-                   : match_error(batch, reply, error);
-    }
-    if (!find(conn, reply, &seq)) {
-        return mismatch(conn, reply, error);
-    }
     if (seq != conn->requests.head && settle_before(batch, seq, reply, error) != 0) {
         return -1;
     }
-    mj__batch_room(batch);
-    if (conn->state == MJ__CONN_CLOSED) {
-        *error = conn->cause;
+    if (make_room(batch, error) != 0) {
         return -1;
     }
     struct mj__request request = *request_at(conn, seq);

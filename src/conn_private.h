@@ -189,13 +189,17 @@ void mj__conn_readable(struct mj__conn *);
 /* What must follow the value of a reply to this request: its CRLF, and in the classic protocol,
  * where one value was asked for, the END line. Returns its size; *end is it. */
 size_t mj__value_end(const struct mj__request *, const char **end);
-/* Gives a whole reply to its request: adds to the batch what is to be told. value is NULL when it
- * went elsewhere. -1: it belongs to nobody, is no answer to its request, or leaves the order of
- * what follows in doubt; *error says so. */
-int mj__conn_match(struct mj__batch *, const struct mj__reply *, const char *value,
-                   struct mj__error *error);
-/* Which request this line's value is for; NULL when that cannot be told. Only a
- * get_many's cursor moves. */
-struct mj__request *mj__conn_find(struct mj__conn *, const struct mj__reply *);
+/* Which request this line answers, error lines aside; false when that cannot be told. Only the
+ * cursor of a get_many moves. */
+bool mj__conn_find(struct mj__conn *, const struct mj__reply *, uint64_t *seq);
+/* Why a line answers none: -1. */
+int mj__conn_mismatch(struct mj__conn *, const struct mj__reply *, struct mj__error *error);
+/* Gives a whole reply to the request it answers: adds to the batch what is to be told. value is
+ * NULL when it went elsewhere. -1: what follows is in doubt, or the connection closed meanwhile;
+ * *error says so. */
+int mj__conn_match(struct mj__batch *, uint64_t seq, const struct mj__reply *,
+                   const char *value, struct mj__error *error);
+/* The same for an ERROR, CLIENT_ERROR or SERVER_ERROR line, which names nobody. */
+int mj__conn_match_error(struct mj__batch *, const struct mj__reply *, struct mj__error *error);
 
 #endif

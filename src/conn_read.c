@@ -67,14 +67,13 @@ static void value_from_buffer(struct mj__conn *conn) {
 }
 
 /* Its final storage is taken at full size from the reply's line. */
-static int begin_value(struct mj__conn *conn, const struct mj__reply *reply, size_t line_size,
-                       struct mj__error *error) {
+static int begin_value(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply,
+                       size_t line_size, struct mj__error *error) {
     struct mj__incoming *incoming = &conn->incoming;
-    const struct mj__request *request = mj__conn_find(conn, reply);
+    const struct mj__request *request = mj__requests_at(&conn->requests, seq);
     const char *end;
     bool wanted = request->done != NULL;
-    bool sink = wanted && request->sink != NULL &&
-                request == mj__requests_at(&conn->requests, conn->requests.head);
+    bool sink = wanted && request->sink != NULL && seq == conn->requests.head;
     incoming->end_size = mj__value_end(request, &end);
     uint64_t total = reply->value_size + incoming->end_size;
     bool block = wanted && !sink;
@@ -101,17 +100,24 @@ static int bad_end(struct mj__error *error) {
     return mj__fail(error, MJ__PROTOCOL, "a value does not end where its length says: closed");
 }
 
+/* The line is parsed anew: what it said pointed into the receive buffer. */
 static int end_value(struct mj__batch *batch, struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
     struct mj__incoming value = conn->incoming;
     struct mj__reply reply;
+    uint64_t seq;
+    int status;
     conn->incoming = (struct mj__incoming){0};
     parse_line(conn, value.block, value.line_size, &reply);
     const char *bytes = value.to == MJ__TO_BLOCK ? value.block + value.line_size : NULL;
     const char *end = bytes != NULL ? bytes + value.want - value.end_size : value.end;
-    int status = memcmp(end, "\r\nEND\r\n", value.end_size) == 0
-                     ? mj__conn_match(batch, &reply, bytes, error)
-                     : bad_end(error);
+    if (memcmp(end, "\r\nEND\r\n", value.end_size) != 0) {
+        status = bad_end(error);
+    } else if (!mj__conn_find(conn, &reply, &seq)) {
+        status = mj__conn_mismatch(conn, &reply, error);
+    } else {
+        status = mj__conn_match(batch, seq, &reply, bytes, error);
+    }
     if (status == 0 && value.sink_refused && batch->count > 0) {
         struct mj__waiting_answer *answer = &batch->answers[batch->count - 1];
         answer->failed = true;
@@ -194,62 +200,64 @@ static int unasked(const struct mj__conn *conn, const char *bytes, size_t size,
                     words);
 }
 
-enum { NEEDS_MORE = 0, TOOK = 1, FAILED = -1, DELIVER_FIRST = 2 };
+/* TOOK: one reply. TOOK_VALUE: a line, and what there is of its value. Above 0: go on. */
+enum { FAILED = -1, NEEDS_MORE, TOOK, TOOK_VALUE, DELIVER_FIRST };
+
+/* A reply's line in the receive buffer, and whose it is. */
+struct line {
+    struct mj__reply reply;
+    uint64_t seq;
+    size_t size;  /* of the line */
+    size_t whole; /* with its value */
+};
 
 /* A value that is not whole yet: waits in the buffer, or gets storage of its own. */
-static int short_value(struct mj__batch *batch, const struct mj__reply *reply, size_t line_size,
-                       size_t whole, size_t consumed, struct mj__error *error) {
+static int short_value(struct mj__batch *batch, const struct line *line, size_t consumed,
+                       struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
-    bool sink = mj__conn_find(conn, reply)->sink != NULL;
-    if (whole <= MJ__BLOCK && !sink) {
+    bool sink = mj__requests_at(&conn->requests, line->seq)->sink != NULL;
+    if (line->whole <= MJ__BLOCK && !sink) {
         return NEEDS_MORE;
     }
     if (batch->count > 0 || consumed > 0) {
         return DELIVER_FIRST;
     }
     if (!conn->endpoint.options.direct_read) {
-        size_t missing = whole - mj__buffer_length(&conn->in);
+        size_t missing = line->whole - mj__buffer_length(&conn->in);
         if (mj__buffer_reserve(conn->pool, &conn->in, missing) != 0) {
             return mj__fail(error, MJ__NO_MEMORY, "no memory for a value of %llu bytes: closed",
-                            (unsigned long long)reply->value_size);
+                            (unsigned long long)line->reply.value_size);
         }
         return NEEDS_MORE;
     }
-    if (begin_value(conn, reply, line_size, error) != 0) {
+    if (begin_value(conn, line->seq, &line->reply, line->size, error) != 0) {
         return FAILED;
     }
     value_from_buffer(conn);
-    return TOOK;
+    return TOOK_VALUE;
 }
 
-/* The value behind a line of `line_size` bytes: TOOK with its bytes and what the whole reply
- * takes, or what else is to be done. */
-static int take_value(struct mj__batch *batch, const struct mj__reply *reply, const char *bytes,
-                      size_t size, size_t line_size, size_t consumed, size_t *whole,
-                      struct mj__error *error) {
+/* The value behind a line: TOOK when it is there with its end, or what else is to be done. */
+static int take_value(struct mj__batch *batch, struct line *line, const char *bytes,
+                      size_t size, size_t consumed, struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
-    const struct mj__request *request = mj__conn_find(conn, reply);
-    if (request == NULL) { /* not worth reading: this says why */
-        return mj__conn_match(batch, reply, NULL, error);
-    }
-    if (reply->value_size > conn->endpoint.options.max_value) {
+    uint64_t value_size = line->reply.value_size;
+    if (value_size > conn->endpoint.options.max_value) {
         return mj__fail(error, MJ__TOO_LARGE,
                         "a reply announces %llu bytes, more than max_value: closed",
-                        (unsigned long long)reply->value_size);
+                        (unsigned long long)value_size);
     }
     const char *end;
-    size_t end_size = mj__value_end(request, &end);
-    size_t value_size = (size_t)reply->value_size;
-    size_t have = size - line_size;
+    size_t end_size = mj__value_end(mj__requests_at(&conn->requests, line->seq), &end);
+    size_t have = size - line->size;
     if (have > value_size) {
-        size_t come = have - value_size < end_size ? have - value_size : end_size;
-        if (memcmp(bytes + line_size + value_size, end, come) != 0) {
+        size_t come = have - value_size < end_size ? have - (size_t)value_size : end_size;
+        if (memcmp(bytes + line->size + value_size, end, come) != 0) {
             return bad_end(error);
         }
     }
-    *whole = line_size + value_size + end_size;
-    return size >= *whole ? TOOK
-                          : short_value(batch, reply, line_size, *whole, consumed, error);
+    line->whole = line->size + (size_t)value_size + end_size;
+    return size >= line->whole ? TOOK : short_value(batch, line, consumed, error);
 }
 
 /* One reply behind the first *consumed bytes of the buffer; *consumed moves behind it. */
@@ -257,27 +265,32 @@ static int parse_one(struct mj__batch *batch, size_t *consumed, struct mj__error
     struct mj__conn *conn = batch->conn;
     const char *bytes = mj__buffer_head(&conn->in) + *consumed;
     size_t size = mj__buffer_length(&conn->in) - *consumed;
-    struct mj__reply reply;
+    const char *value = NULL;
+    struct line line;
     if (mj__requests_count(&conn->requests) == 0) {
         return unasked(conn, bytes, size, error);
     }
-    int length = parse_line(conn, bytes, size, &reply);
+    int length = parse_line(conn, bytes, size, &line.reply);
     if (length <= 0) {
         return length == 0 ? NEEDS_MORE : not_understood(conn, bytes, size, error);
     }
-    size_t whole = (size_t)length;
-    if (reply.has_value) {
-        int status = take_value(batch, &reply, bytes, size, whole, *consumed, &whole, error);
-        if (status != TOOK || conn->incoming.to != MJ__NO_VALUE) {
+    line.size = line.whole = (size_t)length;
+    if (line.reply.code >= MJ__SAYS_ERROR) {
+        *consumed += line.whole;
+        return mj__conn_match_error(batch, &line.reply, error) == 0 ? TOOK : FAILED;
+    }
+    if (!mj__conn_find(conn, &line.reply, &line.seq)) {
+        return mj__conn_mismatch(conn, &line.reply, error);
+    }
+    if (line.reply.has_value) {
+        int status = take_value(batch, &line, bytes, size, *consumed, error);
+        if (status != TOOK) {
             return status;
         }
+        value = bytes + line.size;
     }
-    const char *value = reply.has_value ? bytes + length : NULL;
-    if (mj__conn_match(batch, &reply, value, error) != 0) {
-        return FAILED;
-    }
-    *consumed += whole;
-    return TOOK;
+    *consumed += line.whole;
+    return mj__conn_match(batch, line.seq, &line.reply, value, error) == 0 ? TOOK : FAILED;
 }
 
 static void parse(struct mj__conn *conn) {

@@ -20,9 +20,17 @@ bool mj__parse_number(const char *bytes, size_t size, uint64_t *number) {
         return false;
     }
     uint64_t sum = 0;
-    for (size_t i = 0; i < size; i++) {
+    size_t safe = size < 20 ? size : 19; /* 19 digits cannot overflow */
+    for (size_t i = 0; i < safe; i++) {
         unsigned digit = (unsigned)(unsigned char)bytes[i] - '0';
-        if (digit > 9 || sum > UINT64_MAX / 10 || sum * 10 > UINT64_MAX - digit) {
+        if (digit > 9) {
+            return false;
+        }
+        sum = sum * 10 + digit;
+    }
+    if (size == 20) {
+        unsigned digit = (unsigned)(unsigned char)bytes[19] - '0';
+        if (digit > 9 || sum > (UINT64_MAX - digit) / 10) {
             return false;
         }
         sum = sum * 10 + digit;
