@@ -1,10 +1,13 @@
 /* conn_private.h: a connection's inside, shared by the conn_*.c files and nobody else.
  *
- *     conn.c        life: create, timers, closing, counters
- *     conn_open.c   resolve, connect, login, which protocol
- *     conn_write.c  submit, abandon, park, flush
- *     conn_read.c   read, parse, values
- *     conn_match.c  whose reply it is
+ *     conn.c         life: create, timers, closing, counters
+ *     conn_open.c    resolve, connect, login, which protocol
+ *     conn_write.c   submit, flush
+ *     conn_park.c    waiting for room
+ *     conn_expire.c  requests that are given up
+ *     conn_read.c    read, parse, values
+ *     conn_match.c   whose reply it is
+ *     conn_batch.c   answers on their way to those who wait
  */
 #ifndef MJ_CONN_PRIVATE_H
 #define MJ_CONN_PRIVATE_H
@@ -131,25 +134,31 @@ struct mj__conn {
 /* Closes: everyone that waits fails with this kind and text, and with a phase and sent of its
  * own. Does nothing on a closed connection. */
 void mj__conn_fail(struct mj__conn *, const struct mj__error *error);
+/* Makes the timer fire at `when` at the latest. */
+void mj__conn_wake_at(struct mj__conn *, mj__time when);
+/* Gives back socket, look-up and buffers; requests and state stay. */
+void mj__conn_drop_transport(struct mj__conn *);
+
+static inline mj__time mj__earlier(mj__time a, mj__time b) {
+    return a < b ? a : b;
+}
+
+/* conn_batch.c */
 /* A new, empty batch of this connection. Not initialised as a whole: it is large. */
 void mj__batch_begin(struct mj__batch *, struct mj__conn *);
-/* Hands over what is left in it, and ends it. */
-void mj__batch_end(struct mj__batch *);
-/* Nobody waits for the answer of this request any more; or for those of one done function. */
-void mj__batches_forget(struct mj__conn *, uint64_t seq);
-void mj__batches_forget_all(struct mj__conn *, mj__done_fn *done, const void *arg);
-/* Hands over what is in it and empties it. Done functions may close the connection. */
-void mj__conn_deliver(struct mj__batch *);
 /* Makes room for one more answer: hands over what is in a full batch. Before the request is taken
  * off, since done functions may give it up or close the connection. */
 void mj__batch_room(struct mj__batch *);
 /* A place for one more answer to this request, the one at seq, with its caller filled in. */
 struct mj__waiting_answer *mj__batch_add(struct mj__batch *, const struct mj__request *,
                                          uint64_t seq);
-/* Makes the timer fire at `when` at the latest. */
-void mj__conn_wake_at(struct mj__conn *, mj__time when);
-/* Gives back socket, look-up and buffers; requests and state stay. */
-void mj__conn_drop_transport(struct mj__conn *);
+/* Hands over what is in it and empties it. Done functions may close the connection. */
+void mj__conn_deliver(struct mj__batch *);
+/* Hands over what is left in it, and ends it. */
+void mj__batch_end(struct mj__batch *);
+/* Nobody waits for the answer of this request any more; or for those of one done function. */
+void mj__batches_forget(struct mj__conn *, uint64_t seq);
+void mj__batches_forget_all(struct mj__conn *, mj__done_fn *done, const void *arg);
 
 /* conn_open.c */
 void mj__conn_start(struct mj__conn *);
@@ -164,23 +173,30 @@ bool mj__conn_retry_classic(struct mj__conn *);
 void mj__conn_flush(struct mj__deferred *);
 void mj__conn_write(struct mj__conn *);
 void mj__conn_queue_flush(struct mj__conn *);
-/* Tells parked ones that there is room, as far as there is. */
-void mj__conn_room(struct mj__conn *);
 /* As mj__conn_submit, in whatever state and however full. */
 int mj__conn_enqueue(struct mj__conn *, const struct mj__call *, const struct mj__lent *,
                      struct mj__sink *, mj__done_fn *, void *arg, uint32_t index, uint64_t *seq,
                      struct mj__error *error);
+
+/* A noop of the connection's own, behind quiet requests. */
+static inline bool mj__is_fence(const struct mj__request *request) {
+    return request->id == MJ__NOOP && request->done == NULL;
+}
+
+/* conn_park.c */
+bool mj__conn_is_full(const struct mj__conn *);
+/* Tells parked ones that there is room, as far as there is. */
+void mj__conn_room(struct mj__conn *);
+
+/* conn_expire.c */
 /* Ends requests and parked ones whose deadline has passed; may close the connection. Returns the
  * next moment to look again. */
 mj__time mj__conn_expire(struct mj__conn *, mj__time now);
 /* Fills in how far the request at seq has come: phase and sent. True: it is half written. */
 bool mj__conn_progress(const struct mj__conn *, uint64_t seq, enum mj__phase *,
                        enum mj__sent *);
-
-/* A noop of the connection's own, behind quiet requests. */
-static inline bool mj__is_fence(const struct mj__request *request) {
-    return request->id == MJ__NOOP && request->done == NULL;
-}
+/* Closes, because what follows a half-written request cannot be in order. */
+void mj__conn_half_written(struct mj__conn *, const char *how);
 
 /* conn_read.c */
 void mj__conn_readable(struct mj__conn *);

@@ -5,9 +5,7 @@
 #include <string.h>
 
 enum {
-    OUT_LIMIT = 4 << 20, /* bytes waiting to leave before tasks are parked */
-    ALLOWED_MORE = 255,  /* submits of a pipeline in one go while others wait for room */
-    FENCE_AFTER = 1000   /* quiet requests before a noop is sent behind them */
+    FENCE_AFTER = 1000 /* quiet requests before a noop is sent behind them */
 };
 
 static const mj__time fence_pause = 100 * (MJ__SECOND / 1000);
@@ -187,12 +185,6 @@ static int send_fence(struct mj__conn *conn, struct mj__error *error) {
     return 0;
 }
 
-static bool is_full(const struct mj__conn *conn) {
-    return mj__requests_count(&conn->requests) + conn->granted >=
-               conn->endpoint.options.max_inflight ||
-           mj__outgoing_pending(&conn->out) >= OUT_LIMIT;
-}
-
 /* What a submit on a connection that is not open is told. */
 static int refuse_closed(const struct mj__conn *conn, struct mj__error *error) {
     if (conn->state == MJ__CONN_CLOSED) {
@@ -216,7 +208,7 @@ int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
     }
     if (!ticket) {
         bool others = conn->parked != NULL || conn->granted > 0;
-        if (is_full(conn) || (others && conn->allowed == 0)) {
+        if (mj__conn_is_full(conn) || (others && conn->allowed == 0)) {
             return MJ__FULL;
         }
         conn->allowed -= conn->allowed > 0;
@@ -235,262 +227,6 @@ int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
     return MJ__SUBMITTED;
 }
 
-/* ---- giving up -------------------------------------------------------------------------- */
-
-bool mj__conn_progress(const struct mj__conn *conn, uint64_t seq, enum mj__phase *phase,
-                       enum mj__sent *sent) {
-    uint64_t written = conn->out.written;
-    uint64_t start = seq == conn->requests.head
-                         ? conn->popped_end
-                         : mj__requests_at(&conn->requests, seq - 1)->out_end;
-    *sent = written > start ? MJ__SENT_MAYBE : MJ__SENT_NO;
-    if (written <= start) {
-        *phase = MJ__PHASE_QUEUE;
-        return false;
-    }
-    bool whole = written >= mj__requests_at(&conn->requests, seq)->out_end;
-    *phase = whole ? MJ__PHASE_READ : MJ__PHASE_WRITE;
-    return !whole;
-}
-
-static void half_written(struct mj__conn *conn, const char *how) {
-    struct mj__error error;
-    mj__fail(&error, MJ__TIMEOUT,
-             "closed, because a request that was half written %s: the server does not read",
-             how);
-    mj__conn_fail(conn, &error);
-}
-
-static void close_later(struct mj__conn *conn) {
-    conn->half_left = true;
-    mj__conn_queue_flush(conn);
-}
-
-static void forget(struct mj__conn *conn, struct mj__request *request) {
-    request->done = NULL;
-    if (request->sink != NULL) {
-        request->sink = NULL;
-        if (request == mj__requests_at(&conn->requests, conn->requests.head)) {
-            if (conn->incoming.to == MJ__TO_SINK) {
-                conn->incoming.to = MJ__TO_NOWHERE;
-            }
-            conn->incoming.sink_refused = false;
-        }
-    }
-}
-
-/* True: it is half written. */
-static bool abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
-    bool half = mj__conn_progress(conn, seq, &error->phase, &error->sent);
-    if (error->sent == MJ__SENT_NO) {
-        error->sent = MJ__SENT_MAYBE; /* its bytes are in line and will still leave */
-    }
-    forget(conn, mj__requests_at(&conn->requests, seq));
-    conn->counters.abandoned++;
-    return half;
-}
-
-void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
-    mj__batches_forget(conn, seq);
-    if (seq < conn->requests.head || seq >= conn->requests.tail) {
-        return;
-    }
-    if (abandon(conn, seq, error)) {
-        close_later(conn);
-    }
-}
-
-void mj__conn_abandon_all(struct mj__conn *conn, mj__done_fn *done, const void *arg,
-                          struct mj__error *error) {
-    bool half = false;
-    mj__batches_forget_all(conn, done, arg);
-    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
-        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
-        if (request->done == done && request->arg == arg) {
-            half |= abandon(conn, seq, error);
-        }
-    }
-    if (half) {
-        close_later(conn);
-    }
-}
-
-static void expire_parked(struct mj__conn *conn, mj__time now) {
-    struct mj__error error;
-    while (conn->parked != NULL && conn->parked->deadline <= now) {
-        struct mj__parked *parked = conn->parked;
-        mj__conn_unpark(conn, parked);
-        conn->counters.timeouts++;
-        mj__fail(&error, MJ__TIMEOUT,
-                 "no room on the connection within %g s: %llu requests are outstanding",
-                 (double)conn->endpoint.options.timeout / 1e9,
-                 (unsigned long long)mj__requests_count(&conn->requests));
-        error.phase = MJ__PHASE_QUEUE;
-        parked->ready(parked, &error);
-    }
-}
-
-/* True: one of them was half written, and order is lost with it. */
-static bool expire_requests(struct mj__conn *conn, mj__time now) {
-    struct mj__requests *queue = &conn->requests;
-    struct mj__error error;
-    struct mj__batch batch;
-    bool half = false;
-    mj__fail(&error, MJ__TIMEOUT, "no reply within %g s",
-             (double)conn->endpoint.options.timeout / 1e9);
-    mj__batch_begin(&batch, conn);
-    batch.text = error.text;
-    if (conn->expiring < queue->head) {
-        conn->expiring = queue->head;
-    }
-    for (; conn->expiring != queue->tail; conn->expiring++) {
-        mj__batch_room(&batch);
-        if (conn->state == MJ__CONN_CLOSED) {
-            break;
-        }
-        struct mj__request *request = mj__requests_at(queue, conn->expiring);
-        if (request->done == NULL) { /* a fence's deadline would hide an earlier one */
-            continue;
-        }
-        if (request->deadline > now) {
-            break;
-        }
-        struct mj__request expired = *request;
-        enum mj__phase phase;
-        enum mj__sent sent;
-        half |= mj__conn_progress(conn, conn->expiring, &phase, &sent);
-        forget(conn, request);
-        conn->counters.timeouts++;
-        struct mj__waiting_answer *answer = mj__batch_add(&batch, &expired, conn->expiring);
-        answer->failed = true;
-        answer->kind = MJ__TIMEOUT;
-        answer->phase = phase;
-        answer->sent = sent == MJ__SENT_NO && !half ? MJ__SENT_MAYBE : sent;
-    }
-    mj__batch_end(&batch);
-    return half;
-}
-
-static bool stalled(struct mj__conn *conn, mj__time now) {
-    const struct mj__options *options = &conn->endpoint.options;
-    if (mj__requests_count(&conn->requests) == 0 ||
-        now < conn->heard + options->stall_timeout) {
-        return false;
-    }
-    struct mj__error error;
-    mj__fail(&error, MJ__TIMEOUT,
-             "closed as stalled: nothing arrived for %g s (stall_timeout) while %llu requests "
-             "were outstanding",
-             (double)options->stall_timeout / 1e9,
-             (unsigned long long)mj__requests_count(&conn->requests));
-    mj__conn_fail(conn, &error);
-    return true;
-}
-
-static mj__time earlier(mj__time a, mj__time b) {
-    return a < b ? a : b;
-}
-
-static bool oldest_is_late(const struct mj__conn *conn, mj__time now) {
-    const struct mj__requests *queue = &conn->requests;
-    uint64_t oldest = conn->expiring > queue->head ? conn->expiring : queue->head;
-    return oldest < queue->tail && mj__requests_at(queue, oldest)->deadline <= now;
-}
-
-/* Before a request is given up, what has come is read: after a pause of the whole process
- * more may lie ready than one read has taken. It ends with the replies to what is late. */
-static void read_what_came(struct mj__conn *conn, mj__time now) {
-    uint64_t before;
-    do {
-        before = conn->counters.bytes_read;
-        if (oldest_is_late(conn, now)) {
-            mj__conn_readable(conn);
-        }
-    } while (conn->counters.bytes_read != before && conn->state == MJ__CONN_OPEN);
-}
-
-mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
-    read_what_came(conn, now);
-    if (conn->state == MJ__CONN_CLOSED) {
-        return MJ__NEVER;
-    }
-    expire_parked(conn, now);
-    if (expire_requests(conn, now)) {
-        half_written(conn, "timed out");
-    }
-    if (conn->state == MJ__CONN_CLOSED || stalled(conn, now)) {
-        return MJ__NEVER;
-    }
-    mj__time next = MJ__NEVER;
-    if (conn->unfenced > 0 && conn->fence_due <= now) {
-        conn->fence_hurry = true;
-        mj__conn_queue_flush(conn);
-    } else if (conn->unfenced > 0) {
-        next = conn->fence_due;
-    }
-    if (conn->expiring < conn->requests.tail) {
-        next = earlier(next, mj__requests_at(&conn->requests, conn->expiring)->deadline);
-    }
-    if (mj__requests_count(&conn->requests) > 0) {
-        next = earlier(next, conn->heard + conn->endpoint.options.stall_timeout);
-    }
-    return conn->parked != NULL ? earlier(next, conn->parked->deadline) : next;
-}
-
-/* ---- parking ---------------------------------------------------------------------------- */
-
-void mj__conn_park(struct mj__conn *conn, struct mj__parked *parked) {
-    conn->allowed = 0;
-    parked->next = NULL;
-    parked->deadline = mj__clock() + conn->endpoint.options.timeout;
-    *conn->parked_tail = parked;
-    conn->parked_tail = &parked->next;
-    conn->counters.parked++;
-    /* No ordinary request can follow the quiet ones and fence them: it is parked. */
-    conn->fence_hurry |= conn->unfenced > 0;
-    mj__conn_queue_flush(conn); /* sets the timer: nobody is told anything from inside park */
-}
-
-void mj__conn_unpark(struct mj__conn *conn, struct mj__parked *parked) {
-    for (struct mj__parked **at = &conn->parked; *at != NULL; at = &(*at)->next) {
-        if (*at == parked) {
-            *at = parked->next;
-            if (conn->parked_tail == &parked->next) {
-                conn->parked_tail = at;
-            }
-            return;
-        }
-    }
-}
-
-void mj__conn_redeem(struct mj__conn *conn, const struct mj__parked *parked) {
-    if (conn->granted > 0) {
-        conn->granted--;
-        conn->ticket = true;
-        conn->ticket_deadline = parked->deadline;
-        mj__conn_queue_flush(conn); /* takes it back, should a throw come before a submit */
-    }
-}
-
-void mj__conn_allow_more(struct mj__conn *conn) {
-    conn->allowed = conn->ticket ? ALLOWED_MORE : 0;
-}
-
-void mj__conn_return_ticket(struct mj__conn *conn) {
-    conn->ticket = false;
-    conn->allowed = 0;
-    mj__conn_room(conn);
-}
-
-void mj__conn_room(struct mj__conn *conn) {
-    while (conn->parked != NULL && conn->state == MJ__CONN_OPEN && !is_full(conn)) {
-        struct mj__parked *parked = conn->parked;
-        mj__conn_unpark(conn, parked);
-        conn->granted++;
-        parked->ready(parked, NULL);
-    }
-}
-
 /* ---- flush ------------------------------------------------------------------------------ */
 
 /* Requests of this turn begin to count now. */
@@ -507,13 +243,13 @@ static void date_requests(struct mj__conn *conn) {
     if (conn->undated == queue->head) {
         conn->heard = now;
     }
-    mj__time first = earlier(deadline, now + conn->endpoint.options.stall_timeout);
+    mj__time first = mj__earlier(deadline, now + conn->endpoint.options.stall_timeout);
     for (; conn->undated != queue->tail; conn->undated++) {
         struct mj__request *request = mj__requests_at(queue, conn->undated);
         if (request->deadline == MJ__NEVER) {
             request->deadline = deadline;
         } else { /* it was parked: the timer may have moved past its deadline since */
-            first = earlier(first, request->deadline);
+            first = mj__earlier(first, request->deadline);
         }
     }
     mj__conn_wake_at(conn, first);
@@ -545,7 +281,7 @@ void mj__conn_flush(struct mj__deferred *deferred) {
         return;
     }
     if (conn->half_left) {
-        half_written(conn, "was given up");
+        mj__conn_half_written(conn, "was given up");
         return;
     }
     if (conn->ticket) {

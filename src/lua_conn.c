@@ -29,6 +29,40 @@ const char *mj__lua_conn_name(const struct mj__lua_conn *self) {
     return mj__conn_endpoint(self->conn)->name;
 }
 
+/* ---- waking ----------------------------------------------------------------------------- */
+
+void mj__lua_wake_with(struct mj__task *task, void *token) {
+    lua_State *stack = mj__task_stack(task);
+    lua_pushnil(stack);
+    lua_pushlightuserdata(stack, token);
+    mj__task_wake(task, 2);
+}
+
+struct failure {
+    struct mj__lua_conn *self;
+    struct mj__task *task;
+    const char *op;
+    const struct mj__error *error;
+};
+
+static int push_failure(lua_State *L) {
+    const struct failure *failure = lua_touserdata(L, 1);
+    const char *server = mj__lua_conn_name(failure->self);
+    int count = mj__lua_fail(L, failure->error, failure->op, NULL, 0, server);
+    lua_xmove(L, mj__task_stack(failure->task), count);
+    return 0;
+}
+
+void mj__lua_wake_failed(struct mj__lua_conn *self, struct mj__task *task, const char *op,
+                         const struct mj__error *error) {
+    struct failure failure = {self, task, op, error};
+    if (mj__runtime_protect(self->runtime, push_failure, &failure) == 0) {
+        mj__task_wake(task, 2);
+    } else {
+        mj__lua_wake_with(task, MJ__NO_MEMORY_TOKEN);
+    }
+}
+
 /* ---- lent values ------------------------------------------------------------------------ */
 
 struct loan {
@@ -58,117 +92,6 @@ void mj__lua_lend(lua_State *L, int index, struct mj__lua_conn *self,
     *loan = (struct loan){.runtime = self->runtime, .reference = reference};
     *lent = (struct mj__lent){
         .bytes = call->value, .size = call->value_size, .release = return_loan, .arg = loan};
-}
-
-/* ---- parking ---------------------------------------------------------------------------- */
-
-static void remove_granted(struct mj__lua_parked *node) {
-    struct mj__lua_conn *self = node->self;
-    for (struct mj__lua_parked **at = &self->granted; *at != NULL; at = &(*at)->next) {
-        if (*at == node) {
-            *at = node->next;
-            if (self->granted_tail == &node->next) {
-                self->granted_tail = at;
-            }
-            return;
-        }
-    }
-}
-
-struct refusal {
-    struct mj__lua_parked *node;
-    const struct mj__error *error;
-};
-
-static int push_refusal(lua_State *L) {
-    const struct refusal *refusal = lua_touserdata(L, 1);
-    struct mj__lua_parked *node = refusal->node;
-    int count =
-        mj__lua_fail(L, refusal->error, node->op, NULL, 0, mj__lua_conn_name(node->self));
-    lua_xmove(L, mj__task_stack(node->task), count);
-    return 0;
-}
-
-static void wake_with_token(struct mj__task *task, void *token) {
-    lua_State *stack = mj__task_stack(task);
-    lua_pushnil(stack);
-    lua_pushlightuserdata(stack, token);
-    mj__task_wake(task, 2);
-}
-
-static void on_room(struct mj__parked *parked, const struct mj__error *error) {
-    struct mj__lua_parked *node = (struct mj__lua_parked *)parked;
-    struct mj__lua_conn *self = node->self;
-    if (error == NULL) {
-        node->next = NULL;
-        *self->granted_tail = node;
-        self->granted_tail = &node->next;
-        wake_with_token(node->task, MJ__RETRY);
-        return;
-    }
-    if (node->batch != NULL) {
-        mj__lua_batch_refused(node->batch, error);
-        wake_with_token(node->task, MJ__RETRY);
-    } else {
-        struct refusal refusal = {.node = node, .error = error};
-        if (mj__runtime_protect(self->runtime, push_refusal, &refusal) == 0) {
-            mj__task_wake(node->task, 2);
-        } else {
-            wake_with_token(node->task, MJ__NO_MEMORY_TOKEN);
-        }
-    }
-    free(node);
-}
-
-static void abandon_parked(struct mj__task *task, void *arg, uint64_t tag,
-                           struct mj__interrupted *out) {
-    struct mj__lua_parked *node = arg;
-    (void)task;
-    (void)tag;
-    out->op = node->op;
-    out->server = mj__lua_conn_name(node->self);
-    out->error.phase = MJ__PHASE_QUEUE;
-    out->error.sent = MJ__SENT_NO;
-    mj__conn_unpark(node->self->conn, &node->parked);
-    if (node->batch != NULL) {
-        mj__lua_batch_abandon(node->batch, &out->error);
-    }
-    free(node);
-}
-
-static const struct mj__wait_ops parked_wait = {.abandon = abandon_parked};
-
-int mj__lua_park(lua_State *L, struct mj__lua_conn *self, struct mj__task *task, const char *op,
-                 struct mj__lua_batch *batch) {
-    struct mj__lua_parked *node = calloc(1, sizeof *node);
-    if (node == NULL) {
-        if (batch != NULL) { /* nobody will keep it */
-            struct mj__error ignored;
-            mj__lua_batch_abandon(batch, &ignored);
-        }
-        return luaL_error(L, "not enough memory");
-    }
-    node->parked.ready = on_room;
-    node->self = self;
-    node->task = task;
-    node->op = op;
-    node->batch = batch;
-    mj__conn_park(self->conn, &node->parked);
-    return mj__task_wait(L, task, &parked_wait, node, 0);
-}
-
-/* Granted tasks run in the order they were woken, so that it is the first, if it is any. */
-void mj__lua_redeem(struct mj__lua_conn *self, const struct mj__task *task) {
-    struct mj__lua_parked *node = self->granted;
-    while (node != NULL && node->task != task) {
-        node = node->next;
-    }
-    if (node == NULL) {
-        return;
-    }
-    remove_granted(node);
-    mj__conn_redeem(self->conn, &node->parked);
-    free(node);
 }
 
 /* ---- one call --------------------------------------------------------------------------- */
@@ -255,7 +178,7 @@ static int call_command(lua_State *L) {
 /* Memory ran out while an answer was made: its task hears of that instead. */
 static void answer_lost(mj__done_fn *done, void *arg, bool more) {
     if (done == on_answer) {
-        wake_with_token(arg, MJ__NO_MEMORY_TOKEN);
+        mj__lua_wake_with(arg, MJ__NO_MEMORY_TOKEN);
     } else if (done == mj__lua_sink_done) {
         mj__lua_sink_lost(arg);
     } else {
@@ -280,14 +203,6 @@ static void on_deliver(void *arg, struct mj__conn *conn, struct mj__batch *batch
     }
 }
 
-static int push_connect_error(lua_State *L) {
-    const struct refusal *refusal = lua_touserdata(L, 1);
-    struct mj__lua_conn *self = (struct mj__lua_conn *)(void *)refusal->node;
-    int count = mj__lua_fail(L, refusal->error, "connect", NULL, 0, mj__lua_conn_name(self));
-    lua_xmove(L, mj__task_stack(self->connecting), count);
-    return 0;
-}
-
 static void on_opened(void *arg, struct mj__conn *conn, const struct mj__error *error) {
     struct mj__lua_conn *self = arg;
     struct mj__task *task = self->connecting;
@@ -299,12 +214,7 @@ static void on_opened(void *arg, struct mj__conn *conn, const struct mj__error *
         lua_rawgeti(mj__task_stack(task), LUA_REGISTRYINDEX, self->self_ref);
         mj__task_wake(task, 1);
     } else {
-        struct refusal refusal = {.node = (void *)self, .error = error};
-        if (mj__runtime_protect(self->runtime, push_connect_error, &refusal) == 0) {
-            mj__task_wake(task, 2);
-        } else {
-            wake_with_token(task, MJ__NO_MEMORY_TOKEN);
-        }
+        mj__lua_wake_failed(self, task, "connect", error);
     }
     self->connecting = NULL;
     luaL_unref(mj__runtime_lua(self->runtime), LUA_REGISTRYINDEX, self->self_ref);

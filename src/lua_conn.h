@@ -1,5 +1,5 @@
 /* lua_conn.h: what the bindings of connections share: lua_conn.c (connect, one call, close),
- * lua_call.c (arguments to a call), lua_answer.c (an answer to values), lua_sink.c ({ into = buf }),
+ * lua_park.c (waiting for room), lua_call.c (arguments to a call), lua_answer.c (an answer to values), lua_sink.c ({ into = buf }),
  * lua_batch.c (many calls answered in one wait). */
 #ifndef MJ_LUA_CONN_H
 #define MJ_LUA_CONN_H
@@ -45,6 +45,13 @@ const char *mj__lua_conn_name(const struct mj__lua_conn *);
 void mj__lua_lend(lua_State *L, int index, struct mj__lua_conn *, const struct mj__call *,
                   struct mj__lent *lent);
 
+/* Wakes a task with nil and one of the tokens; allocates nothing. */
+void mj__lua_wake_with(struct mj__task *, void *token);
+/* Wakes it with nil and this error, or, where there is no memory for one, with the token. */
+void mj__lua_wake_failed(struct mj__lua_conn *, struct mj__task *, const char *op,
+                         const struct mj__error *error);
+
+/* lua_park.c */
 /* For a submit that was answered MJ__FULL: parks the task; `return` what this returns. The task is
  * woken with nil and MJ__RETRY; one without a batch with nil and an error when it got no room. */
 int mj__lua_park(lua_State *L, struct mj__lua_conn *, struct mj__task *, const char *op,

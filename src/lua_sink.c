@@ -163,11 +163,8 @@ void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answe
 void mj__lua_sink_lost(void *arg) {
     struct sink *sink = arg;
     struct mj__task *task = sink->task;
-    lua_State *stack = mj__task_stack(task);
     release(sink, true);
-    lua_pushnil(stack);
-    lua_pushlightuserdata(stack, MJ__NO_MEMORY_TOKEN);
-    mj__task_wake(task, 2);
+    mj__lua_wake_with(task, MJ__NO_MEMORY_TOKEN);
 }
 
 static void abandon(struct mj__task *task, void *arg, uint64_t seq,
