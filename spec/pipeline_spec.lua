@@ -27,7 +27,9 @@ describe("a pipeline that is interrupted", function()
   local function two_of_three(after)
     local peer = hand.listen()
     local conn = peer:connect("max_inflight=1&timeout=30s")
-    local run = mj.spawn(function() return conn:pipeline():incr("n"):incr("n"):incr("n"):run() end)
+    local run = mj.spawn(function()
+      return conn:pipeline():incr("n"):incr("n"):incr("n"):run()
+    end)
     local get = mj.spawn(function()
       conn:get("key")
       after(run)
@@ -140,9 +142,13 @@ describe("a pipeline that runs", function()
 end)
 
 describe("a counter that starts at its initial number, over ascii", function()
-  for _, case in ipairs { { "9007199254740993", "9007199254740993" },
-                          { "18446744073709551615", "18446744073709551615" },
-                          { "007", 7 }, { "9007199254740992", 9007199254740992 }, { 41, 41 } } do
+  for _, case in ipairs {
+    { "9007199254740993", "9007199254740993" },
+    { "18446744073709551615", "18446744073709551615" },
+    { "9007199254740992", 9007199254740992 },
+    { "007", 7 },
+    { 41, 41 },
+  } do
     it("gives " .. case[1] .. " exactly", cleaned(function()
       local server = memcached.start { unix = true }
       local conn = assert(mj.connect(server:with("protocol=ascii")))
