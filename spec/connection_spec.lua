@@ -666,4 +666,11 @@ describe("what must not go wrong", function()
     assert.has_error(function() conn:get("key", { into = fake }) end)
     conn:close()
   end))
+
+  it("keeps its finalizer out of the script's reach", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn = assert(mj.connect(server.url))
+    assert.is_false(getmetatable(conn))
+    conn:close()
+  end))
 end)

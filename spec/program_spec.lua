@@ -88,6 +88,19 @@ describe("the program", function()
     assert.truthy(result.err:find("stack traceback:", 1, true), result.err)
   end)
 
+  it("reports an error of a task for which a wait had been given up before", function()
+    local result = run("$MOONJAY " .. script([[
+      local mj = require "moonjay"
+      local late = mj.spawn(function() mj.sleep(0.02) error("late") end)
+      assert(not late:wait(0.001))
+      local waiter = mj.spawn(late.wait, late)
+      mj.sleep(0)
+      waiter:cancel()
+    ]]))
+    assert.equal(1, result.status)
+    assert.truthy(result.err:find("script.lua:2: late\nstack traceback:", 1, true), result.err)
+  end)
+
   it("survives an error of nil and of a table", function()
     for _, value in ipairs { "nil", "{}", "setmetatable({}, { __tostring = error })" } do
       local result = run("$MOONJAY " .. script("error(" .. value .. ")"))
@@ -162,6 +175,21 @@ describe("the program", function()
       assert.equal(status, result.status, words .. result.err)
       assert.equal("x\n", result.out)
     end
+  end)
+
+  it("goes on when os.exit refuses its status", function()
+    local result = run("timeout 20 $MOONJAY " .. script([[
+      local mj = require "moonjay"
+      local task = mj.spawn(mj.sleep, 0.001)
+      for _, status in ipairs { {}, "x", print } do
+        assert(not pcall(os.exit, status, true))
+      end
+      task:wait()
+      print(mj.spawn(function() return "alive" end):wait())
+      os.exit("3", true)
+    ]]))
+    assert.equal("alive\n", result.out, result.err)
+    assert.equal(3, result.status)
   end)
 
   it("leaves the signals alone without --memcached, and loses no printed line", function()
@@ -284,6 +312,27 @@ describe("--memcached", function()
     local child = running:output():match("child (%d+)")
     assert.is_true(program.alive(child))
     os.execute("kill " .. child)
+  end)
+
+  it("stops memcached when moonjay is killed, even with a process it forked", function()
+    local running = program.start("$MOONJAY --memcached " .. script([[
+      local ffi = require "ffi"
+      ffi.cdef "int fork(void); int poll(void *, unsigned long, int); void _exit(int);"
+      local child = ffi.C.fork()
+      if child == 0 then
+        ffi.C.poll(nil, 0, 60000)
+        ffi.C._exit(0)
+      end
+      print("child " .. child)
+    ]] .. HOLD))
+    local output = running:output()
+    local socket, child = socket_in(output), output:match("child (%d+)")
+    running:signal("KILL")
+    assert.equal(137, running:wait())
+    local stopped = program.wait_for(function() return nothing_left(socket) end)
+    assert.is_true(program.alive(child))
+    os.execute("kill " .. child)
+    assert.is_true(stopped)
   end)
 
   it("does not wait for a process that the script forked", function()

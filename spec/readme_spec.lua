@@ -202,7 +202,7 @@ describe("README.md", function()
   it("lists the commands, and every method of a connection", function()
     local server = memcached.start { unix = true }
     local conn = mj.check(mj.connect(server.url))
-    local methods = getmetatable(conn).__index
+    local methods = debug.getmetatable(conn).__index
     for _, row in ipairs(table_rows "call") do
       for name in row[1]:gmatch("`([%a_]+)%(") do assert.is_function(methods[name], name) end
     end

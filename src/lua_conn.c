@@ -515,6 +515,8 @@ void mj__lua_open_conn(lua_State *L) {
     lua_setfield(L, -2, "__gc");
     lua_pushcfunction(L, to_string);
     lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, false); /* a script that called __gc itself would free what is in use */
+    lua_setfield(L, -2, "__metatable");
     lua_setfield(L, -2, "connection_meta");
     push_commands(L);
     lua_setfield(L, -2, "connection");

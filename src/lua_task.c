@@ -1,6 +1,8 @@
 #include "lua_open.h"
 #include "runtime_parts.h"
 
+#include <string.h>
+
 static const double longest = 1e9; /* seconds: 31 years, well below what nanoseconds can hold */
 
 /* ---- check ---- */
@@ -40,6 +42,13 @@ static struct mj__handle *check_handle(lua_State *L, int index, const char *func
                        luaL_typename(L, index));
     }
     return lua_touserdata(L, index);
+}
+
+/* Somebody else sees to the task's error, so it is not reported. */
+static void claim(struct mj__handle *handle) {
+    if (handle->task != NULL) {
+        handle->task->claimed = true;
+    }
 }
 
 /* ---- spawn, sleep, now ---- */
@@ -85,10 +94,8 @@ static int task_wait(lua_State *L) {
     struct mj__handle *handle = check_handle(L, 1, "task:wait");
     bool limited = !lua_isnoneornil(L, 2);
     mj__time span = limited ? nanoseconds(check_seconds(L, 2, "task:wait")) : MJ__NEVER;
-    if (handle->task != NULL) {
-        handle->task->claimed = true;
-    }
     if (handle->count != MJ__LIVE) {
+        claim(handle);
         lua_pushboolean(L, true);
         return 1;
     }
@@ -109,7 +116,7 @@ static int task_results(lua_State *L) {
         lua_pushnil(L);
     }
     if (handle->count == MJ__LOST) {
-        lua_pushliteral(L, "the task has ended, but there was no memory for its results");
+        lua_pushliteral(L, "the task has ended, but there was no room for its results");
         return 2;
     }
     lua_getfenv(L, 1);
@@ -158,6 +165,7 @@ struct member {
 
 struct group {
     struct mj__task *task; /* who waits; NULL: nobody */
+    const char *name;      /* of the function that waits */
     int count, told;       /* members; those that group_wait has told of */
     int first, last;       /* ended, not yet told of; 0: none */
     struct member members[];
@@ -228,18 +236,19 @@ static int new_group(lua_State *L) {
     }
     size_t size = sizeof(struct group) + (size_t)count * sizeof(struct member);
     struct group *group = lua_newuserdata(L, size);
-    *group = (struct group){.count = count};
+    *group = (struct group){
+        .name = strcmp(function, "all") == 0 ? "all" : "any",
+        .count = count,
+    };
     for (int i = 1; i <= count; i++) {
         struct mj__handle *handle = check_member(L, i, function);
         struct member *member = &group->members[i - 1];
         *member = (struct member){.waiter.ended = member_ended, .group = group};
+        claim(handle);
         if (handle->count == MJ__LIVE) {
             mj__task_add_waiter(handle->task, &member->waiter);
         } else {
             add_ended(group, i);
-            if (handle->task != NULL) {
-                handle->task->claimed = true;
-            }
         }
     }
     lua_rawgeti(L, LUA_REGISTRYINDEX, mj__runtime_of(L)->group_meta);
@@ -253,7 +262,7 @@ static void abandon_group(struct mj__task *task, void *arg, uint64_t tag,
     (void)tag;
     struct group *group = arg;
     group->task = NULL;
-    out->op = "task:wait";
+    out->op = group->name;
 }
 
 static const struct mj__wait_ops group_ops = {abandon_group};
@@ -262,7 +271,7 @@ static const struct mj__wait_ops group_ops = {abandon_group};
  * token. */
 static int group_wait(lua_State *L) {
     struct group *group = lua_touserdata(L, 1);
-    struct mj__task *task = mj__task_here(L, "task:wait");
+    struct mj__task *task = mj__task_here(L, group->name);
     if (group->first != 0) {
         lua_pushinteger(L, take_ended(group));
         return 1;
@@ -291,7 +300,7 @@ static int deadline_begin(lua_State *L) {
     *deadline = (struct mj__deadline){.task = NULL};
     lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->deadline_meta);
     lua_setmetatable(L, -2);
-    if (mj__deadline_begin(deadline, runtime->current, seconds) != 0) {
+    if (mj__deadline_begin(L, deadline, runtime->current, seconds) != 0) {
         return luaL_error(L, "not enough memory");
     }
     return 1;
@@ -383,31 +392,40 @@ static int take_interrupt(lua_State *L) {
     return 1;
 }
 
-/* waiting(): whether the current task has begun to wait. What is asked by the relays only: the
- * code that runs then stands between the wait and the runtime. */
+/* waiting(coroutine): whether the current task has begun to wait; if not, whether the coroutine
+ * has parked deadlines, for `rejoin`. What is asked by the relays only: the code that runs then
+ * stands between the wait and the runtime. */
 static int waiting(lua_State *L) {
-    const struct mj__task *task = mj__runtime_of(L)->current;
-    lua_pushboolean(L, task != NULL && task->state != MJ__TASK_RUNNING);
+    struct mj__task *task = mj__runtime_of(L)->current;
+    bool waits = task != NULL && task->state != MJ__TASK_RUNNING;
+    lua_pushboolean(L, waits);
+    lua_pushboolean(L, task != NULL && !waits && mj__deadlines_park(task, lua_tothread(L, 1)));
+    return 2;
+}
+
+/* rejoin(coroutine): its deadlines bind the current task from now on. False outside a task. */
+static int rejoin(lua_State *L) {
+    struct mj__task *task = mj__runtime_of(L)->current;
+    if (task != NULL) {
+        mj__deadlines_resume(task, lua_tothread(L, 1));
+    }
+    lua_pushboolean(L, task != NULL);
     return 1;
 }
 
-/* can_yield(): whether a wait can pass from here on to the runtime. */
-static int can_yield(lua_State *L) {
+/* can_wait(): whether a wait can pass from here on to the runtime. */
+static int can_wait(lua_State *L) {
     lua_pushboolean(L, lua_isyieldable(L));
     return 1;
 }
 
-/* unwait(): undoes the wait that was begun; nil and a token for its primitive, which raises. */
-static int unwait(lua_State *L) {
-    struct mj__task *task = check_current(L);
-    mj__lua_position(L);
-    lua_pushliteral(L, "cannot wait in a coroutine that is resumed inside table.sort, "
-                       "string.gsub, require, dofile or another C function that calls back");
-    lua_concat(L, 2);
-    mj__task_undo_wait(L, task);
-    lua_pushnil(L);
-    lua_pushlightuserdata(L, MJ__INTERRUPT);
-    return 2;
+/* forbid_waits(on): whether they were forbidden before. */
+static int forbid_waits(lua_State *L) {
+    struct mj__runtime *runtime = mj__runtime_of(L);
+    bool before = runtime->waits_forbidden;
+    runtime->waits_forbidden = lua_toboolean(L, 1) != 0;
+    lua_pushboolean(L, before);
+    return 1;
 }
 
 /* silence(): the state is about to be closed by os.exit. */
@@ -474,8 +492,9 @@ void mj__lua_open_task(lua_State *L) {
         {"keep_trace", keep_trace},
         {"take_interrupt", take_interrupt},
         {"waiting", waiting},
-        {"can_yield", can_yield},
-        {"unwait", unwait},
+        {"rejoin", rejoin},
+        {"can_wait", can_wait},
+        {"forbid_waits", forbid_waits},
         {"silence", silence},
         {"counters", counters},
         {NULL, NULL},

@@ -107,16 +107,20 @@ static void on_deadly_signal(int number) {
 /* ---- the guard ---- */
 
 static void on_child(int number) {
-    (void)number; /* it only has to interrupt ppoll */
+    (void)number; /* it only has to interrupt ppoll; moonjay's own end sends it too */
 }
 
-/* Waits at most `ms` (negative: no limit), or until a child ends. True: moonjay is gone. */
+/* Waits at most `ms` (negative: no limit), or until a child ends. True: moonjay is gone: the wire
+ * says so, unless a process that the script forked holds on to it; then that moonjay is no longer
+ * the guard's parent. */
 static bool guard_wait(int wire, int ms) {
+    if (getppid() != server.owner)
+        return true;
     struct pollfd watch = {.fd = wire, .events = POLLIN};
     struct timespec limit = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
     sigset_t none;
     sigemptyset(&none);
-    return ppoll(&watch, 1, ms < 0 ? NULL : &limit, &none) > 0;
+    return ppoll(&watch, 1, ms < 0 ? NULL : &limit, &none) > 0 || getppid() != server.owner;
 }
 
 /* Its own session, so that Ctrl-C in a terminal is moonjay's alone; SIGCHLD only while it
@@ -131,6 +135,7 @@ static void guard_settle(void) {
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_SETMASK, &blocked, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGCHLD);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0) {
         dup2(null, STDIN_FILENO);
@@ -270,6 +275,7 @@ static int server_guard(const char *more) {
     int wire[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, wire) < 0)
         return -1;
+    server.owner = getpid();
     pid_t guard = fork();
     if (guard == 0) {
         close(wire[0]);
@@ -278,7 +284,6 @@ static int server_guard(const char *more) {
     close(wire[1]);
     server.wire = wire[0];
     server.guard = guard;
-    server.owner = getpid();
     return guard < 0 ? -1 : 0;
 }
 

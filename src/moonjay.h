@@ -35,9 +35,9 @@ typedef void (*mj_done_fn)(mj_runtime *, mj_task, int status, const mj_results *
 typedef struct mj_options {
     size_t size;
     /* Bytes the Lua state and the buffers of its connections may hold; 0: no limit. Beyond it
-     * scripts meet the error "not enough memory", or one of kind no_memory. With a limit they run without the JIT, and find no `jit`: LuaJIT may crash when
-     * memory runs out in compiled code. Where LuaJIT takes no allocator no limit holds: mj_error
-     * says so after mj_open. */
+     * scripts meet the error "not enough memory", or one of kind no_memory. With a limit they run
+     * without the JIT, and find no `jit`: LuaJIT may crash when memory runs out in compiled code.
+     * Where LuaJIT takes no allocator no limit holds: mj_error says so after mj_open. */
     size_t memory_limit;
     /* An error in a task that nobody waited for by the end of the turn: "task failed: ERROR" and
      * its traceback. text is terminated and borrowed. NULL: such errors are only counted. */
@@ -70,14 +70,15 @@ int mj_poll(mj_runtime *, long budget_us);
 int mj_run(mj_runtime *);
 
 /* From any thread: fn is called once, in a turn of the runtime or, at the latest, when it closes,
- * on its thread. The caller sees to it that the runtime is not closed meanwhile. MJ_OK, MJ_NOMEM. */
+ * on its thread. The caller sees to it that the runtime is not closed meanwhile. MJ_OK, MJ_NOMEM;
+ * MJ_USAGE once it closes, from what it calls then: fn will not be called. */
 int mj_post(mj_runtime *, void (*fn)(mj_runtime *, void *), void *arg);
 
 /* The last failure of mj_load or mj_call, in words; "" if none. Borrowed until the next call. */
 const char *mj_error(mj_runtime *);
 
 /* Ends everything, in this order: posted functions run; every pending done is called once with
- * MJ_CANCELLED (mj_call and mj_load refuse by now); the Lua state is closed, and with it the
+ * MJ_CANCELLED (mj_call, mj_load and mj_post refuse by now); the Lua state is closed, and with it the
  * connections; all memory is given back. Not from inside a callback of the runtime. NULL is
  * harmless. A script may end the process by os.exit(code, true): then the state is closed at once,
  * no done is called, and closing the runtime in an atexit function is safe. */

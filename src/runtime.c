@@ -17,6 +17,8 @@
 /* Its address is the registry's key for the runtime, in states that do not use our allocator. */
 static const char registry_key;
 
+enum { TRIES = 100 }; /* finalizers in a row that throw into one call */
+
 /* ---- memory ---- */
 
 static bool is_over(const struct mj__runtime *runtime, size_t old_size, size_t size) {
@@ -129,7 +131,8 @@ int mj__runtime_protect(struct mj__runtime *runtime, lua_CFunction fn, void *arg
     runtime->protected_arg = arg;
     runtime->protecting++;
     lua_rawgeti(L, LUA_REGISTRYINDEX, runtime->trampoline);
-    if (lua_pcall(L, 0, 0, 0) == 0) {
+    int status = lua_pcall(L, 0, 0, 0);
+    if (status == 0) {
         runtime->protecting--;
         return 0;
     }
@@ -140,7 +143,15 @@ int mj__runtime_protect(struct mj__runtime *runtime, lua_CFunction fn, void *arg
     }
     runtime->protecting--;
     lua_pop(L, 1);
-    return -1;
+    return status == LUA_ERRMEM ? -1 : 1;
+}
+
+int mj__runtime_insist(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
+    int status, tries = 0;
+    do {
+        status = mj__runtime_protect(runtime, fn, arg);
+    } while (status > 0 && ++tries < TRIES);
+    return status;
 }
 
 void mj__runtime_fail(struct mj__runtime *runtime, const char *text) {
@@ -301,6 +312,13 @@ static int open_post(struct mj__runtime *runtime, struct mj__error *error) {
     return 0;
 }
 
+/* A function that posts itself again for ever would otherwise keep the runtime from closing. */
+static void close_post(struct mj__runtime *runtime) {
+    pthread_mutex_lock(&runtime->post_lock);
+    runtime->post_closed = true;
+    pthread_mutex_unlock(&runtime->post_lock);
+}
+
 static bool has_posted(struct mj__runtime *runtime) {
     pthread_mutex_lock(&runtime->post_lock);
     bool some = runtime->posted != NULL;
@@ -315,6 +333,11 @@ int mj_post(mj_runtime *runtime, void (*fn)(mj_runtime *, void *), void *arg) {
     }
     *posted = (struct mj__posted){.fn = fn, .arg = arg};
     pthread_mutex_lock(&runtime->post_lock);
+    if (runtime->post_closed) {
+        pthread_mutex_unlock(&runtime->post_lock);
+        free(posted);
+        return MJ_USAGE;
+    }
     bool first = runtime->posted == NULL;
     *runtime->posted_end = posted;
     runtime->posted_end = &posted->next;
@@ -379,6 +402,7 @@ mj_runtime *mj_open(const mj_options *options, char *error, size_t error_size) {
 /* What the host and the tasks are told before anything is taken away. */
 static void part(struct mj__runtime *runtime) {
     runtime->closing = true;
+    close_post(runtime);
     run_posted(runtime);
     if (runtime->L == NULL) {
         return;
@@ -442,6 +466,13 @@ int mj_run(mj_runtime *runtime) {
     return status == 0 && runtime->failures == failures ? MJ_OK : MJ_ERROR;
 }
 
+/* A host may mean "no limit" by the largest number there is. */
+static mj__time nanoseconds(long microseconds) {
+    static const long longest = 86400L * 1000000; /* a day */
+    microseconds = microseconds > 0 ? microseconds : 0;
+    return (mj__time)(microseconds < longest ? microseconds : longest) * 1000;
+}
+
 int mj_poll(mj_runtime *runtime, long budget_us) {
     if (runtime->inside || runtime->closing) {
         return MJ_USAGE;
@@ -449,7 +480,7 @@ int mj_poll(mj_runtime *runtime, long budget_us) {
     int status;
     bool busy;
     runtime->inside = true;
-    runtime->step_limit = mj__clock() + (mj__time)budget_us * 1000;
+    runtime->step_limit = mj__clock() + nanoseconds(budget_us);
     do {
         uint64_t resumes = runtime->resumes;
         status = mj__loop_turn(runtime->loop, false);

@@ -24,8 +24,12 @@ struct mj__pool *mj__runtime_pool(struct mj__runtime *);
 bool mj__runtime_closing(const struct mj__runtime *);
 
 /* Calls fn(L, arg) under lua_pcall on the main thread, from a callback of the loop: fn finds arg
- * as light userdata, its only argument. 0, or -1 when it threw; the error is then reported to the
- * host's error function, once. Leaves the stack as it was. Allocates nothing itself. */
+ * as light userdata, its only argument. 0; -1 when memory ran out, or 1 when it threw otherwise;
+ * the error is then reported to the host's error function, once. Leaves the stack as it was.
+ * Allocates nothing itself. */
 int mj__runtime_protect(struct mj__runtime *, lua_CFunction fn, void *arg);
+/* The same for an fn that may be called again: what a finalizer of the script's throws, where fn
+ * collects garbage, does not keep it from its work. */
+int mj__runtime_insist(struct mj__runtime *, lua_CFunction fn, void *arg);
 
 #endif

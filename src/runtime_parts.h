@@ -23,11 +23,14 @@ struct mj__waiter {
     void (*ended)(struct mj__waiter *);
 };
 
-/* One mj.deadline under way: userdata, on the stack of the coroutine that called it. */
+/* One mj.deadline under way: userdata, on the stack of the coroutine that called it. While a
+ * generator of the script's own is suspended inside it, it is parked: it binds no task. */
 struct mj__deadline {
     struct mj__timer timer;
-    struct mj__task *task; /* NULL: over */
-    struct mj__deadline *outer;
+    struct mj__runtime *runtime;
+    struct mj__task *task;      /* NULL: parked, or over */
+    const lua_State *coroutine; /* NULL: over. Only compared: it may be dead */
+    struct mj__deadline *outer; /* of the task's, or the next of the parked ones */
     double seconds;
     uint64_t id; /* by which errors know whose they are */
     bool passed;
@@ -74,7 +77,7 @@ struct mj__task {
     bool started;  /* has run */
     bool cancelled;
     bool failed;  /* ended in an error, which is on top of the stack */
-    bool claimed; /* somebody waited for it: its error is theirs */
+    bool claimed; /* somebody waits for it as it ends, or right after: its error is theirs */
     bool traced;  /* something stands for it in runtime->traces or ->interrupts */
 };
 
@@ -103,6 +106,7 @@ struct mj__runtime {
     struct mj__task_list ready, later, ended;
     struct mj__task *spare, *bare; /* stacks: those with a coroutine, those without */
     size_t spares;
+    struct mj__deadline *parked;
     struct mj__task **slots;
     size_t slot_count, slot_capacity;
     uint64_t live, started, reused, resumes, failures, deadline_ids;
@@ -117,13 +121,15 @@ struct mj__runtime {
     const void *globals;
 
     bool closing, inside;
-    unsigned protecting; /* calls of mj__runtime_protect under way */
-    bool late_cancels;   /* some task was cancelled inside one, while it waited */
+    bool waits_forbidden; /* in a coroutine that was resumed where a wait cannot pass */
+    unsigned protecting;  /* calls of mj__runtime_protect under way */
+    bool late_cancels;    /* some task was cancelled inside one, while it waited */
 
     char *error; /* the last failure in words; NULL: error_text */
     const char *error_text;
 
-    pthread_mutex_t post_lock; /* guards posted */
+    pthread_mutex_t post_lock; /* guards what follows, but for the watch */
+    bool post_closed;
     struct mj__posted *posted, **posted_end;
     struct mj__watch post_watch; /* on an eventfd */
     int post_fd;
@@ -186,9 +192,6 @@ void mj__task_cancel(struct mj__task *);
 /* Interrupts those that were cancelled inside a protected call: a finalizer may cancel while a
  * connection hands over answers, and one of them may be that task's. */
 void mj__tasks_cancel_late(struct mj__runtime *);
-/* What `unwait` of the relays needs: undoes the wait that the current task has just begun, and
- * keeps the string on top of L's stack as what its primitive will raise. Pops it. */
-void mj__task_undo_wait(lua_State *L, struct mj__task *);
 /* Pushes the error of the task's interrupted wait, and forgets it. */
 void mj__task_push_interrupt(lua_State *L, struct mj__task *);
 /* Suspends the current task until the next turn. */
@@ -197,10 +200,14 @@ int mj__task_sleep(lua_State *L, struct mj__task *, mj__time span);
 /* Waits until `other` has ended: true; or for at most `span`: false. MJ__NEVER is no limit. */
 int mj__task_join(lua_State *L, struct mj__task *, struct mj__task *other, mj__time span);
 void mj__task_add_waiter(struct mj__task *other, struct mj__waiter *);
-/* 0, or -1 when out of memory. */
-int mj__deadline_begin(struct mj__deadline *, struct mj__task *, double seconds);
+/* A deadline of the current task, for what L runs. 0, or -1 when out of memory. */
+int mj__deadline_begin(lua_State *L, struct mj__deadline *, struct mj__task *, double seconds);
 /* Harmless on one that is over. */
 void mj__deadline_end(struct mj__deadline *);
+/* The coroutine stopped to yield to its caller: its deadlines bind the task no longer. True when
+ * there are some, and mj__deadlines_resume is to be called before it goes on, in whatever task. */
+bool mj__deadlines_park(struct mj__task *, const lua_State *coroutine);
+void mj__deadlines_resume(struct mj__task *, const lua_State *coroutine);
 
 /* ---- call.c: what the host hears of a task's end ---- */
 

@@ -12,7 +12,8 @@ static struct mj__task *task_of_timer(struct mj__timer *timer) {
 /* ---- where a wait may be ---- */
 
 struct mj__task *mj__task_here(lua_State *L, const char *what) {
-    struct mj__task *task = mj__runtime_of(L)->current;
+    const struct mj__runtime *runtime = mj__runtime_of(L);
+    struct mj__task *task = runtime->current;
     if (task == NULL) {
         mj__lua_misuse(L, what,
                        "only a task can wait: call it inside mj.spawn(function() ... end)");
@@ -21,6 +22,12 @@ struct mj__task *mj__task_here(lua_State *L, const char *what) {
         mj__lua_misuse(L, what,
                        "cannot wait inside table.sort, string.gsub, require, dofile or another "
                        "C function that calls back: fetch before it, or after it");
+    }
+    if (runtime->waits_forbidden) {
+        mj__lua_misuse(L, what,
+                       "cannot wait in a coroutine that is resumed inside table.sort, "
+                       "string.gsub, require, dofile, a finalizer or another C function that "
+                       "calls back");
     }
     return task;
 }
@@ -115,7 +122,7 @@ static void interrupt(struct mj__task *task, const struct mj__deadline *deadline
         task->ops = &nothing_ops;
     }
     describe(&interruption.what, deadline);
-    mj__runtime_protect(task->runtime, keep_interruption, &interruption);
+    mj__runtime_insist(task->runtime, keep_interruption, &interruption);
     if (task->state == MJ__TASK_WAITING) {
         lua_pushnil(task->L);
         lua_pushlightuserdata(task->L, MJ__INTERRUPT);
@@ -187,47 +194,26 @@ void mj__task_push_interrupt(lua_State *L, struct mj__task *task) {
     lua_remove(L, -2);
 }
 
-static void leave_list(struct mj__task_list *list, struct mj__task *task) {
-    struct mj__task_list rest = {NULL, NULL};
-    struct mj__task *other;
-    while ((other = mj__list_pop(list)) != NULL) {
-        if (other != task) {
-            mj__list_push(&rest, other);
-        }
-    }
-    *list = rest;
-}
-
-void mj__task_undo_wait(lua_State *L, struct mj__task *task) {
-    struct mj__interrupted ignored = {.error.kind = MJ__TIMEOUT};
-    if (task->state == MJ__TASK_WAITING) {
-        task->ops->abandon(task, task->arg, task->tag, &ignored);
-    } else {
-        leave_list(&task->runtime->later, task);
-    }
-    task->state = MJ__TASK_RUNNING;
-    task->traced = true;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, task->runtime->interrupts);
-    lua_insert(L, -2);
-    lua_rawseti(L, -2, (int)task->slot + 1);
-    lua_pop(L, 1);
-}
-
 /* ---- deadlines ---- */
 
 static void deadline_passed(struct mj__timer *timer) {
     struct mj__deadline *deadline =
         (struct mj__deadline *)((char *)timer - offsetof(struct mj__deadline, timer));
     deadline->passed = true;
+    if (deadline->task == NULL) {
+        return;
+    }
     deadline->task->passed++;
     if (deadline->task->state == MJ__TASK_WAITING) {
         interrupt(deadline->task, deadline);
     }
 }
 
-int mj__deadline_begin(struct mj__deadline *deadline, struct mj__task *task, double seconds) {
+int mj__deadline_begin(lua_State *L, struct mj__deadline *deadline, struct mj__task *task,
+                       double seconds) {
     *deadline = (struct mj__deadline){
         .timer.fire = deadline_passed,
+        .runtime = task->runtime,
         .seconds = seconds,
         .id = ++task->runtime->deadline_ids,
     };
@@ -236,6 +222,7 @@ int mj__deadline_begin(struct mj__deadline *deadline, struct mj__task *task, dou
         return -1;
     }
     deadline->task = task;
+    deadline->coroutine = L;
     deadline->outer = task->deadlines;
     task->deadlines = deadline;
     return 0;
@@ -243,18 +230,63 @@ int mj__deadline_begin(struct mj__deadline *deadline, struct mj__task *task, dou
 
 void mj__deadline_end(struct mj__deadline *deadline) {
     struct mj__task *task = deadline->task;
-    if (task == NULL) {
+    if (deadline->coroutine == NULL) {
         return;
     }
-    mj__timer_stop(task->runtime->loop, &deadline->timer);
-    /* Not always the innermost: a generator with a deadline may end after its caller's. */
-    struct mj__deadline **link = &task->deadlines;
+    mj__timer_stop(deadline->runtime->loop, &deadline->timer);
+    /* Not always the innermost: memory may have run out where one was to be ended. */
+    struct mj__deadline **link = task != NULL ? &task->deadlines : &deadline->runtime->parked;
     while (*link != deadline) {
         link = &(*link)->outer;
     }
     *link = deadline->outer;
-    task->passed -= deadline->passed;
+    if (task != NULL) {
+        task->passed -= deadline->passed;
+    }
     deadline->task = NULL;
+    deadline->coroutine = NULL;
+}
+
+/* Moves the deadlines of a coroutine to the front of another list, in their order. */
+static bool move_deadlines(struct mj__deadline **from, struct mj__deadline **to,
+                           const lua_State *coroutine, struct mj__task *task) {
+    struct mj__deadline *rest = *to, **end = to;
+    while (*from != NULL) {
+        struct mj__deadline *deadline = *from;
+        if (deadline->coroutine != coroutine) {
+            from = &deadline->outer;
+            continue;
+        }
+        *from = deadline->outer;
+        deadline->task = task;
+        *end = deadline;
+        end = &deadline->outer;
+    }
+    bool some = end != to;
+    *end = rest;
+    return some;
+}
+
+static int count_passed(const struct mj__task *task) {
+    int passed = 0;
+    for (const struct mj__deadline *at = task->deadlines; at != NULL; at = at->outer) {
+        passed += at->passed;
+    }
+    return passed;
+}
+
+bool mj__deadlines_park(struct mj__task *task, const lua_State *coroutine) {
+    if (task->deadlines == NULL) {
+        return false;
+    }
+    bool some = move_deadlines(&task->deadlines, &task->runtime->parked, coroutine, NULL);
+    task->passed = count_passed(task);
+    return some;
+}
+
+void mj__deadlines_resume(struct mj__task *task, const lua_State *coroutine) {
+    move_deadlines(&task->runtime->parked, &task->deadlines, coroutine, task);
+    task->passed = count_passed(task);
 }
 
 /* ---- sleep ---- */
@@ -300,7 +332,6 @@ static struct mj__task *task_of_waiter(struct mj__waiter *waiter) {
 }
 
 void mj__task_add_waiter(struct mj__task *other, struct mj__waiter *waiter) {
-    other->claimed = true;
     waiter->next = other->waiters;
     waiter->link = &other->waiters;
     if (waiter->next != NULL) {

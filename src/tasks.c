@@ -202,11 +202,14 @@ static void make_spare(struct mj__runtime *runtime, struct mj__task *task) {
 
 /* ---- the end of a task ---- */
 
-/* Puts the results, or the error, into the environment of the task's handle. */
+/* Puts the results, or the error, into the environment of the task's handle. What may throw
+ * comes before anything is moved. */
 static int keep_results(lua_State *L) {
     struct mj__task *task = lua_touserdata(L, 1);
     int count = task->failed ? 1 : task->count;
-    luaL_checkstack(L, count + 8, "too many results");
+    if (lua_checkstack(L, count + 8) == 0) {
+        return 0;
+    }
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->runtime->handles);
     lua_rawgeti(L, -1, (int)task->slot + 1);
     lua_createtable(L, count, 0);
@@ -226,7 +229,7 @@ static void fill_handle(struct mj__runtime *runtime, struct mj__task *task) {
     task->handle->count = 0;
     if (task->failed || task->count > 0) {
         task->handle->count = MJ__LOST;
-        mj__runtime_protect(runtime, keep_results, task);
+        mj__runtime_insist(runtime, keep_results, task);
     }
 }
 
@@ -254,6 +257,7 @@ static void end(struct mj__runtime *runtime, struct mj__task *task, bool failed)
     if (task->handle != NULL) {
         fill_handle(runtime, task);
     }
+    task->claimed = task->claimed || task->waiters != NULL;
     tell_waiters(task);
     if (failed || task->done != NULL) {
         mj__list_push(&runtime->ended, task);
@@ -295,6 +299,7 @@ static void end_stray(struct mj__runtime *runtime, struct mj__task *task) {
 
 static void step(struct mj__runtime *runtime, struct mj__task *task) {
     runtime->current = task;
+    runtime->waits_forbidden = false;
     runtime->resumes++;
     task->state = MJ__TASK_RUNNING;
     task->started = true;
@@ -351,5 +356,8 @@ void mj__tasks_silence(struct mj__runtime *runtime) {
         while (task->deadlines != NULL) {
             mj__deadline_end(task->deadlines);
         }
+    }
+    while (runtime->parked != NULL) {
+        mj__deadline_end(runtime->parked);
     }
 }

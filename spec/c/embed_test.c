@@ -3,6 +3,7 @@
 
 #include "check.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -286,7 +287,8 @@ static void poll_stays_in_its_budget(void) {
     for (int i = 0; i < 5; i++) {
         mj_call(runtime, "quick", on_done, &heard, "");
     }
-    CHECK(mj_poll(runtime, 1000000) == 0);
+    CHECK(mj_poll(runtime, LONG_MAX) == 0);
+    CHECK(mj_poll(runtime, LONG_MIN) == 0);
     mj_call(runtime, "nap", on_done, &heard, "");
     CHECK(mj_poll(runtime, 1000) == 1);
     struct timespec before, after;
@@ -359,6 +361,36 @@ static void finalizers_spawn(void) {
         live = mj_poll(runtime, 100000);
     } while (heard.done == 0);
     CHECK(live == 6000 && heard.statuses[0] == MJ_OK);
+    mj_close(runtime);
+}
+
+/* Every collection calls finalizers that throw, also the one that keeping results may take. */
+static void finalizers_throw(void) {
+    struct heard heard;
+    mj_runtime *runtime = open_and_load(
+        &heard, "mj = require('moonjay')\n"
+                "local armed\n"
+                "local function throw() if armed then error('thrown') end end\n"
+                "local function leave(i)\n"
+                "  for j = 1, 5 do getmetatable(newproxy(true)).__gc = throw end\n"
+                "  local text = ('x'):rep(i)\n"
+                "  collectgarbage('restart') collectgarbage('setpause', 0)\n"
+                "  collectgarbage('setstepmul', 100000)\n"
+                "  armed = true\n"
+                "  return text\n"
+                "end\n"
+                "function litter()\n"
+                "  for i = 1, 500 do\n"
+                "    local task = mj.spawn(leave, i)\n"
+                "    collectgarbage('stop')\n"
+                "    local ok, text = pcall(task.wait, task)\n"
+                "    armed = false\n"
+                "    assert(text == ('x'):rep(i))\n"
+                "  end\n"
+                "end");
+    mj_call(runtime, "litter", on_done, &heard, "");
+    CHECK(mj_run(runtime) == MJ_OK);
+    CHECK(heard.statuses[0] == MJ_OK && heard.errors > 0);
     mj_close(runtime);
 }
 
@@ -652,6 +684,36 @@ static void posts_run_once(void) {
     CHECK(ran == 2);
 }
 
+struct reposter {
+    int ran, refused;
+};
+
+static void post_again(mj_runtime *runtime, void *arg) {
+    struct reposter *reposter = arg;
+    reposter->ran++;
+    reposter->refused += mj_post(runtime, post_again, arg) == MJ_USAGE;
+}
+
+static void post_when_done(mj_runtime *runtime, mj_task task, int status,
+                           const mj_results *results, void *arg) {
+    (void)task, (void)results;
+    CHECK(status == MJ_CANCELLED);
+    post_again(runtime, arg);
+}
+
+static void posts_refused_while_closing(void) {
+    struct heard heard;
+    struct reposter reposter = {0}, done = {0};
+    mj_runtime *runtime = open_and_load(&heard, sleeper);
+    CHECK(mj_post(runtime, post_again, &reposter) == MJ_OK);
+    mj_poll(runtime, 0);
+    CHECK(reposter.ran == 1 && reposter.refused == 0);
+    mj_call(runtime, "nap", post_when_done, &done, "");
+    mj_close(runtime);
+    CHECK(reposter.ran == 2 && reposter.refused == 1);
+    CHECK(done.ran == 1 && done.refused == 1);
+}
+
 int main(void) {
     static const struct check checks[] = {
         {"a runtime opens without options and closes", open_without_options},
@@ -670,6 +732,7 @@ int main(void) {
         {"a done function may call again, but not run", callbacks_call},
         {"ten thousand tasks sleep at once", ten_thousand_tasks},
         {"finalizers may spawn while tasks are spawned", finalizers_spawn},
+        {"what finalizers throw loses no task's results", finalizers_throw},
         {"the memory limit holds, and the runtime lives on", memory_limit_holds},
         {"at any memory limit a run ends cleanly", any_memory_limit_ends_cleanly},
         {"closing tells every pending done once", close_with_tasks},
@@ -680,6 +743,7 @@ int main(void) {
         {"posts from other threads all run on the runtime's thread", posts_from_threads},
         {"a post wakes a run that waits", post_wakes_a_run},
         {"a posted function runs once, at the latest at the close", posts_run_once},
+        {"a closing runtime refuses posts", posts_refused_while_closing},
     };
     return check_all(checks, sizeof checks / sizeof *checks);
 }
