@@ -1,6 +1,7 @@
 -- src/main.c and lua/moonjay/cli.lua: the program as a user meets it, in real processes.
 
 local lfs = require "lfs"
+local memcached = require "spec.support.memcached"
 local program = require "spec.support.program"
 
 local run, script = program.run, program.script
@@ -45,6 +46,26 @@ describe("the program", function()
     local named = run("$MOONJAY run " .. name .. " -x --help")
     assert.equal(name .. "\t-x\t--help\tnil\t2\t-x\t--help\nrun\t" .. program.path .. "\tnil\n",
       named.out)
+  end)
+
+  it("lets leave what is queued when the last task ends", function()
+    local name = script([[
+      local mj = require "moonjay"
+      local conn = mj.check(mj.connect(os.getenv "MEMCACHE_URL"))
+      if arg[1] == "set" then
+        local value = ("x"):rep(500000)
+        for i = 1, 40 do conn:set("k" .. i, value, { quiet = true }) end
+      else
+        local count = 0
+        for i = 1, 40 do count = count + #(conn:get("k" .. i) or "") end
+        print(count)
+      end
+    ]])
+    finally(memcached.stop_all)
+    local server = memcached.start { unix = true }
+    local command = "MEMCACHE_URL=" .. server.url .. " $MOONJAY " .. name
+    assert.equal(0, run(command .. " set").status)
+    assert.equal("20000000\n", run(command .. " get").out)
   end)
 
   it("reads a script from standard input", function()

@@ -106,7 +106,10 @@ void mj__conn_drop_transport(struct mj__conn *conn) {
     mj__pool_give(conn->pool, conn->incoming.block, conn->incoming.block_size);
     conn->incoming = (struct mj__incoming){0};
     mj__buffer_release(conn->pool, &conn->in);
-    conn->wait_writable = false;
+    if (conn->wait_writable) {
+        conn->wait_writable = false;
+        mj__loop_owe(conn->loop, -1);
+    }
 }
 
 static void drop_lookup(struct mj__conn *conn) {

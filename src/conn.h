@@ -143,5 +143,7 @@ void mj__batch_hand_over(struct mj__batch *);
 /* The done function and its argument that a jump left, and whether more answers to that request
  * follow; false when none was left. */
 bool mj__batch_interrupted(struct mj__batch *, mj__done_fn **done, void **arg, bool *more);
+/* The done function that a jump left last is to be called once more: it had done nothing yet. */
+void mj__batch_again(struct mj__batch *);
 
 #endif

@@ -147,6 +147,10 @@ bool mj__batch_interrupted(struct mj__batch *batch, mj__done_fn **done, void **a
     return true;
 }
 
+void mj__batch_again(struct mj__batch *batch) {
+    batch->next--;
+}
+
 void mj__conn_deliver(struct mj__batch *batch) {
     struct mj__conn *conn = batch->conn;
     if (batch->count > 0 && conn->owner.deliver != NULL) {

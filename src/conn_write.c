@@ -306,6 +306,7 @@ static void await_writable(struct mj__conn *conn, bool wait) {
         return;
     }
     conn->wait_writable = wait;
+    mj__loop_owe(conn->loop, wait ? 1 : -1);
     conn->counters.arms++;
     if (mj__watch_arm(&conn->watch, true, wait) != 0) {
         struct mj__error error;

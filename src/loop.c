@@ -42,6 +42,7 @@ struct mj__loop {
     size_t timers, capacity;
     uint64_t order;
 
+    size_t owing;                              /* who has bytes that are still to leave */
     size_t woken;                              /* callbacks of the last pass */
     struct mj__deferred flushes, batch, frees; /* heads of rings */
     bool (*work)(void *arg);
@@ -396,6 +397,14 @@ const struct mj__loop_counters *mj__loop_counters(const struct mj__loop *loop) {
 }
 
 /* ---- a turn ---- */
+
+void mj__loop_owe(struct mj__loop *loop, int change) {
+    loop->owing += (size_t)change;
+}
+
+bool mj__loop_owes(const struct mj__loop *loop) {
+    return loop->owing > 0;
+}
 
 void mj__loop_work(struct mj__loop *loop, bool (*work)(void *arg), void *arg) {
     loop->work = work;

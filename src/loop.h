@@ -82,6 +82,11 @@ void mj__loop_flush_cancel(struct mj__loop *, struct mj__deferred *);
 /* Queues a call for the very end of this turn, after all flushes: for frees. Never fails. */
 void mj__loop_free_later(struct mj__loop *, struct mj__deferred *);
 
+/* Somebody has bytes that are still to leave (+1), or no longer has (-1): who runs the loop to its
+ * end asks mj__loop_owes whether turns are still needed for that. */
+void mj__loop_owe(struct mj__loop *, int change);
+bool mj__loop_owes(const struct mj__loop *);
+
 /* The runtime's part of a turn: runs the ready tasks, returns true when more are ready already,
  * so that the next turn does not wait. */
 void mj__loop_work(struct mj__loop *, bool (*work)(void *arg), void *arg);

@@ -56,7 +56,7 @@ static int push_failure(lua_State *L) {
 void mj__lua_wake_failed(struct mj__lua_conn *self, struct mj__task *task, const char *op,
                          const struct mj__error *error) {
     struct failure failure = {self, task, op, error};
-    if (mj__runtime_protect(self->runtime, push_failure, &failure) == 0) {
+    if (mj__runtime_insist(self->runtime, push_failure, &failure) == 0) {
         mj__task_wake(task, 2);
     } else {
         mj__lua_wake_with(task, MJ__NO_MEMORY_TOKEN);
@@ -191,15 +191,24 @@ static int hand_over(lua_State *L) {
     return 0;
 }
 
+/* A finalizer of the script's may throw where an answer is made, which is no fault of the answer:
+ * it is made again, unless that goes on for ever. */
 static void on_deliver(void *arg, struct mj__conn *conn, struct mj__batch *batch) {
+    enum { TRIES = 16 };
     struct mj__lua_conn *self = arg;
     mj__done_fn *done;
     void *done_arg;
     bool more;
+    int status, tries = 0;
     (void)conn;
-    while (mj__runtime_protect(self->runtime, hand_over, batch) != 0 &&
+    while ((status = mj__runtime_protect(self->runtime, hand_over, batch)) != 0 &&
            mj__batch_interrupted(batch, &done, &done_arg, &more)) {
-        answer_lost(done, done_arg, more);
+        if (status > 0 && done == on_answer && ++tries < TRIES) {
+            mj__batch_again(batch);
+        } else {
+            answer_lost(done, done_arg, more);
+            tries = 0;
+        }
     }
 }
 
@@ -249,7 +258,7 @@ static void on_quiet_failed(void *arg, struct mj__conn *conn, const struct mj__e
     struct quiet_failure failure = {self, error, command, key, key_size};
     (void)conn;
     if (self->on_error != LUA_NOREF) {
-        (void)mj__runtime_protect(self->runtime, notify, &failure);
+        (void)mj__runtime_insist(self->runtime, notify, &failure);
     }
 }
 

@@ -459,7 +459,8 @@ int mj_run(mj_runtime *runtime) {
     int status = 0;
     runtime->inside = true;
     runtime->step_limit = MJ__NEVER;
-    while (status == 0 && (runtime->live > 0 || has_posted(runtime))) {
+    while (status == 0 &&
+           (runtime->live > 0 || has_posted(runtime) || mj__loop_owes(runtime->loop))) {
         status = mj__loop_turn(runtime->loop, !has_ready(runtime));
     }
     runtime->inside = false;
