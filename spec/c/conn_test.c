@@ -22,10 +22,14 @@ static struct {
     int peer;
     bool opened;
     enum deed deed;
-    uint64_t seqs[REQUESTS];
-    int calls[REQUESTS], called;
-    bool given_up[REQUESTS], told_after;
-    enum mj__kind kinds[REQUESTS];
+    struct {
+        uint64_t seq;
+        int calls;
+        bool given_up;
+        enum mj__kind kind;
+    } requests[REQUESTS];
+    int called;
+    bool told_after;
 } world;
 
 static void on_opened(void *arg, struct mj__conn *conn, const struct mj__error *error) {
@@ -36,15 +40,15 @@ static void on_opened(void *arg, struct mj__conn *conn, const struct mj__error *
 
 static void give_up_behind(uint32_t index) {
     for (uint32_t i = index; i < REQUESTS; i++) {
-        world.given_up[i] = world.calls[i] == 0;
+        world.requests[i].given_up = world.requests[i].calls == 0;
     }
 }
 
 static void on_done(void *arg, uint32_t index, const struct mj__answer *answer) {
     struct mj__error error;
-    world.calls[index]++;
-    world.kinds[index] = answer->error != NULL ? answer->error->kind : MJ__KIND_NONE;
-    world.told_after |= world.given_up[index];
+    world.requests[index].calls++;
+    world.requests[index].kind = answer->error != NULL ? answer->error->kind : MJ__KIND_NONE;
+    world.told_after |= world.requests[index].given_up;
     if (world.called++ > 0) {
         return;
     }
@@ -54,7 +58,7 @@ static void on_done(void *arg, uint32_t index, const struct mj__answer *answer) 
     case ABANDON:
         give_up_behind(SPARED);
         for (int i = SPARED; i < REQUESTS; i++) {
-            mj__conn_abandon(world.conn, world.seqs[i], &error);
+            mj__conn_abandon(world.conn, world.requests[i].seq, &error);
         }
         break;
     case ABANDON_ALL:
@@ -102,8 +106,8 @@ static void submit_all(void) {
     struct mj__error error;
     for (uint32_t i = 0; i < REQUESTS; i++) {
         const struct mj__call call = {.id = MJ__GET, .key = "key", .key_size = 3};
-        NEED(mj__conn_submit(world.conn, &call, NULL, NULL, on_done, NULL, i, &world.seqs[i],
-                             &error) == MJ__SUBMITTED);
+        NEED(mj__conn_submit(world.conn, &call, NULL, NULL, on_done, NULL, i,
+                             &world.requests[i].seq, &error) == MJ__SUBMITTED);
     }
     NEED(mj__loop_turn(world.loop, false) == 0);
 }
@@ -138,7 +142,7 @@ static void turn_to_the_end(void) {
     while (!over && mj__clock() < last) {
         over = true;
         for (int i = 0; i < REQUESTS; i++) {
-            over &= world.calls[i] > 0 || world.given_up[i];
+            over &= world.requests[i].calls > 0 || world.requests[i].given_up;
         }
         NEED(mj__loop_turn(world.loop, false) == 0);
     }
@@ -167,7 +171,7 @@ static void play(enum ending ending, enum deed deed) {
     turn_to_the_end();
     CHECK(!world.told_after);
     for (int i = 0; i < REQUESTS; i++) {
-        CHECK(world.calls[i] == (world.given_up[i] ? 0 : 1));
+        CHECK(world.requests[i].calls == (world.requests[i].given_up ? 0 : 1));
     }
     mj__conn_free(world.conn);
     NEED(mj__loop_turn(world.loop, false) == 0);
@@ -187,11 +191,11 @@ static void play_endings(enum deed deed) {
 
 static void nothing(void) {
     play(TIMED_OUT, NOTHING);
-    CHECK(world.kinds[REQUESTS - 1] == MJ__TIMEOUT);
+    CHECK(world.requests[REQUESTS - 1].kind == MJ__TIMEOUT);
     play(SERVER_GONE, NOTHING);
-    CHECK(world.kinds[REQUESTS - 1] == MJ__CLOSED);
+    CHECK(world.requests[REQUESTS - 1].kind == MJ__CLOSED);
     play(ANSWERED, NOTHING);
-    CHECK(world.kinds[REQUESTS - 1] == MJ__KIND_NONE);
+    CHECK(world.requests[REQUESTS - 1].kind == MJ__KIND_NONE);
 }
 
 static void abandon(void) {
