@@ -1,5 +1,5 @@
--- What the collector does while answers are handed over: it runs whenever memory is taken, and
--- finalizers with it.
+-- Memory that connections take: what it counts, and the collector, which runs (and finalizers
+-- with it) whenever memory is taken, also while answers are handed over.
 
 local memcached = require "spec.support.memcached"
 local mj = require "moonjay"
