@@ -1,8 +1,8 @@
 -- src/main.c and lua/moonjay/cli.lua: the program as a user meets it, in real processes.
 
 local lfs = require "lfs"
-local memcached = require "spec.support.memcached"
 local program = require "spec.support.program"
+local servers = require "spec.support.memcached"
 
 local run, script = program.run, program.script
 
@@ -61,8 +61,8 @@ describe("the program", function()
         print(count)
       end
     ]])
-    finally(memcached.stop_all)
-    local server = memcached.start { unix = true }
+    finally(servers.stop_all)
+    local server = servers.start { unix = true }
     local command = "MEMCACHE_URL=" .. server.url .. " $MOONJAY " .. name
     assert.equal(0, run(command .. " set").status)
     assert.equal("20000000\n", run(command .. " get").out)
