@@ -21,7 +21,7 @@ static char check_failure[512];
 /* Notes the first failure of a test; the test goes on. */
 static void check_note(const char *file, int line, const char *what) {
     if (check_failure[0] == '\0') {
-        snprintf(check_failure, sizeof check_failure, "%s:%d: %s", file, line, what);
+        snprintf(check_failure, sizeof check_failure, "%s:%d: %.400s", file, line, what);
     }
 }
 
