@@ -50,6 +50,20 @@ static bool echo_matches(const char *echo, size_t echo_size, const char *sent, s
     return echo == NULL ? may_be_missing : same(echo, echo_size, sent, sent_size);
 }
 
+/* A server echoes the key as the item was stored, whichever way it was asked for: `mg foo k` gets
+ * "kZm9v b" where the item was stored with b, and `mg Zm9v b k` gets "kfoo" where it was not. */
+static bool key_echo_matches(const struct mj__request *request, const struct mj__reply *reply,
+                             const char *key) {
+    bool sent = (request->bits & MJ__USER_ENCODED) != 0;
+    bool came = (reply->marks & MJ__KEY_ENCODED) != 0;
+    if (reply->key == NULL || sent == came) {
+        return echo_matches(reply->key, reply->key_size, key, request->key_size,
+                            reply->code != MJ__VA);
+    }
+    return came ? mj__base64_is(reply->key, reply->key_size, key, request->key_size)
+                : mj__base64_is(key, request->key_size, reply->key, reply->key_size);
+}
+
 /* Servers before 1.6.18 left the token out where there is no item; VA always has it. */
 static bool meta_identity(const struct mj__conn *conn, const struct mj__request *request,
                           const struct mj__reply *reply) {
@@ -69,15 +83,34 @@ static bool meta_identity(const struct mj__conn *conn, const struct mj__request 
                             request->token_size, bare);
     }
     if (request->bits & MJ__USER_KEY) {
-        return echo_matches(reply->key, reply->key_size, key, request->key_size, bare);
+        return key_echo_matches(request, reply, key);
     }
     return reply->opaque == NULL;
 }
 
+/* The classic protocol has a yes of its own for each verb: STORED is no answer to a delete. */
+static bool yes_matches(const struct mj__request *request, const struct mj__reply *reply) {
+    static const char *const words[] = {[MJ__VERB_STORE] = "STORED",
+                                        [MJ__VERB_REMOVE] = "DELETED",
+                                        [MJ__VERB_TOUCH] = "TOUCHED",
+                                        [MJ__VERB_PLAIN] = "OK"};
+    const char *word = words[mj__command((enum mj__command_id)request->id)->verb];
+    return same(reply->text, reply->text_size, word, strlen(word));
+}
+
 static bool ascii_identity(struct mj__conn *conn, struct mj__request *request,
                            const struct mj__reply *reply) {
+    if (reply->code == MJ__HD) {
+        return yes_matches(request, reply);
+    }
+    if (reply->code == MJ__EN) {
+        return request->id != MJ__TOUCH; /* it may over meta alone, where it is an mg */
+    }
     if (reply->code != MJ__VA) {
         return true;
+    }
+    if (request->id == MJ__INCR || request->id == MJ__DECR) {
+        return false; /* the same: over this protocol a counter is a line of digits */
     }
     if (reply->key == NULL) {
         return false; /* a meta reply, to a request behind this one */
@@ -410,6 +443,11 @@ int mj__conn_mismatch(struct mj__conn *conn, const struct mj__reply *reply,
                                         [MJ__RESET_LINE] = "RESET"};
     const struct mj__request *request = request_at(conn, conn->requests.head);
     const char *op = mj__command((enum mj__command_id)request->id)->name;
+    bool word = reply->code == MJ__HD || reply->code == MJ__EN;
+    if (request->bits & MJ__ASCII_REPLY && word) {
+        return mj__fail(error, MJ__PROTOCOL, "%.*s is no answer to %s: closed",
+                        (int)reply->text_size, reply->text, op);
+    }
     if (accepted_codes(request) & MJ__CODE(reply->code)) {
         return mj__fail(
             error, MJ__PROTOCOL,

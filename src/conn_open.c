@@ -297,8 +297,9 @@ static void handshake(struct mj__conn *conn) {
 
 /* Proxies that know only the classic protocol close the connection at the word mn. */
 bool mj__conn_retry_classic(struct mj__conn *conn) {
+    uint64_t before_probe = conn->endpoint.user != NULL; /* the reply to the login */
     if (conn->state != MJ__CONN_HANDSHAKE || conn->classic_only ||
-        conn->endpoint.options.protocol != MJ__AUTO || conn->counters.replies > 0) {
+        conn->endpoint.options.protocol != MJ__AUTO || conn->counters.replies != before_probe) {
         return false;
     }
     conn->classic_only = true;

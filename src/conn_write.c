@@ -52,6 +52,8 @@ static uint16_t meta_bits(const struct mj__call *call, const char **token, size_
             *token_size = size - 1;
         } else if (flag[0] == 'k') {
             bits |= MJ__USER_KEY;
+        } else if (flag[0] == 'b') {
+            bits |= MJ__USER_ENCODED;
         } else if (flag[0] == 'q') {
             bits |= MJ__QUIET;
         }

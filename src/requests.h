@@ -28,7 +28,8 @@ enum mj__request_bit {
     MJ__USER_OPAQUE = 1 << 5, /* the script's own token comes back */
     MJ__USER_KEY = 1 << 6,    /* the script asked for the key back */
     MJ__META_READ = 1 << 7,   /* a script's mg: silence is EN, not HD */
-    MJ__META_BARE = 1 << 8    /* a script's mn or me: no flags come back */
+    MJ__META_BARE = 1 << 8,   /* a script's mn or me: no flags come back */
+    MJ__USER_ENCODED = 1 << 9 /* the script's key is base64 */
 };
 
 struct mj__request {

@@ -23,22 +23,22 @@ enum {
 struct mj__reply {
     enum mj__code code;
     bool has_value; /* a block of value_size bytes and CRLF follows the line */
-    uint8_t marks;  /* W, X and Z, as enum mj__mark */
+    uint8_t marks;  /* W, X, Z and b, as enum mj__mark */
     bool has_cas;
     uint64_t value_size;
     const char *key; /* VALUE's key, the name of a STAT, or what a k flag echoed; NULL: none */
     size_t key_size;
     const char *opaque; /* the token of an O flag; NULL: none */
     size_t opaque_size;
-    const char
-        *text; /* meta: all flags; STAT: its value; VERSION: its text; NUMBER: the digits;
+    const char *text; /* meta: all flags; a classic word (STORED, END): itself; STAT: its value;
+                         VERSION: its text; NUMBER: the digits;
                          an error: the server's words */
     size_t text_size;
     uint32_t flags; /* of a classic VALUE */
     uint64_t cas;   /* of a classic VALUE with has_cas */
 };
 
-enum mj__mark { MJ__WON = 1, MJ__STALE = 2, MJ__TAKEN = 4 };
+enum mj__mark { MJ__WON = 1, MJ__STALE = 2, MJ__TAKEN = 4, MJ__KEY_ENCODED = 8 };
 
 /* True for a stub that a lease left: it looks like a value of length 0, and is a miss. */
 static inline bool mj__reply_is_stub(const struct mj__reply *reply) {
@@ -57,6 +57,8 @@ int mj__ascii_parse(const char *bytes, size_t size, struct mj__reply *reply);
 size_t mj__meta_encode(char *out, const struct mj__call *call, const char *opaque);
 size_t mj__ascii_encode(char *out, const struct mj__call *call);
 
+/* True when text is the base64 of these bytes (at most MJ__KEY_MAX). */
+bool mj__base64_is(const char *text, size_t text_size, const char *bytes, size_t size);
 /* The next flag of a meta reply (or request) from *text on; NULL at the end. Moves *text. */
 const char *mj__next_token(const char **text, const char *end, size_t *size);
 /* Digits only, no sign, at most 2^64 - 1. */

@@ -20,6 +20,8 @@ static bool status(const char *line, size_t size, struct mj__reply *reply) {
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         if (size == strlen(words[i].word) && memcmp(line, words[i].word, size) == 0) {
             reply->code = words[i].code;
+            reply->text = line;
+            reply->text_size = words[i].code == MJ__VERSION_LINE ? 0 : size;
             return true;
         }
     }

@@ -46,6 +46,9 @@ static void read_flags(struct mj__reply *reply) {
         case 'Z':
             reply->marks |= MJ__TAKEN;
             break;
+        case 'b':
+            reply->marks |= MJ__KEY_ENCODED;
+            break;
         default:
             break;
         }
@@ -148,6 +151,13 @@ static char *put_base64(char *out, const char *bytes, size_t size) {
         *out++ = '=';
     }
     return out;
+}
+
+bool mj__base64_is(const char *text, size_t text_size, const char *bytes, size_t size) {
+    char encoded[4 * ((MJ__KEY_MAX + 2) / 3)];
+    return size <= MJ__KEY_MAX && text_size == 4 * ((size + 2) / 3) &&
+           (size_t)(put_base64(encoded, bytes, size) - encoded) == text_size &&
+           memcmp(encoded, text, text_size) == 0;
 }
 
 /* "mg key", or "mg a2V5" with the b flag that says so. */

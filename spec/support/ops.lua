@@ -108,7 +108,11 @@ end
 
 local OUTCOME = {
   get = value_outcome, gat = value_outcome, gets = item_outcome, gats = item_outcome,
-  get_multi = function(values, errors) return { values = values, partial = errors } end,
+  get_multi = function(values, errors)
+    -- Where nothing came and something failed, the whole call failed.
+    local _, err = next(errors or {})
+    return { values = values, partial = errors, error = next(values) == nil and err or nil }
+  end,
   set = either("stored", "not_stored"), add = either("stored", "not_stored"),
   replace = either("stored", "not_stored"), append = either("stored", "not_stored"),
   prepend = either("stored", "not_stored"), delete = either("deleted", "not_found"),
