@@ -62,7 +62,7 @@ describe("the program", function()
       end
     ]])
     finally(servers.stop_all)
-    local server = servers.start { unix = true }
+    local server = servers.start()
     local command = "MEMCACHE_URL=" .. server.url .. " $MOONJAY " .. name
     assert.equal(0, run(command .. " set").status)
     assert.equal("20000000\n", run(command .. " get").out)

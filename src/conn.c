@@ -98,6 +98,24 @@ struct mj__conn *mj__conn_open(struct mj__loop *loop, struct mj__pool *pool,
     return conn;
 }
 
+/* A socket closed while a reply is under way resets the connection, and what the kernel had not
+ * sent yet is lost: so quiet requests are owed until the reply to their fence is there. */
+void mj__conn_owe(struct mj__conn *conn) {
+    bool owes = conn->wait_writable || conn->silent > 0;
+    if (conn->owing != owes) {
+        conn->owing = owes;
+        mj__loop_owe(conn->loop, owes ? 1 : -1);
+    }
+}
+
+void mj__conn_forget_requests(struct mj__conn *conn) {
+    mj__outgoing_release(conn->pool, &conn->out);
+    mj__requests_release(conn->pool, &conn->requests);
+    conn->undated = conn->expiring = 0; /* as the queue, which is empty and starts anew */
+    conn->silent = 0;
+    mj__conn_owe(conn);
+}
+
 void mj__conn_drop_transport(struct mj__conn *conn) {
     mj__watch_close(&conn->watch);
     if (conn->stream.fd >= 0) {
@@ -106,10 +124,8 @@ void mj__conn_drop_transport(struct mj__conn *conn) {
     mj__pool_give(conn->pool, conn->incoming.block, conn->incoming.block_size);
     conn->incoming = (struct mj__incoming){0};
     mj__buffer_release(conn->pool, &conn->in);
-    if (conn->wait_writable) {
-        conn->wait_writable = false;
-        mj__loop_owe(conn->loop, -1);
-    }
+    conn->wait_writable = false;
+    mj__conn_owe(conn);
 }
 
 static void drop_lookup(struct mj__conn *conn) {
@@ -203,9 +219,7 @@ void mj__conn_fail(struct mj__conn *conn, const struct mj__error *error) {
     shut(conn);
     fail_quiet(conn, &conn->cause); /* first: the next forgets who waits */
     fail_requests(conn, &conn->cause);
-    mj__outgoing_release(conn->pool, &conn->out);
-    mj__requests_release(conn->pool, &conn->requests);
-    conn->undated = conn->expiring = 0; /* as the queue, which is empty and starts anew */
+    mj__conn_forget_requests(conn);
     fail_parked(conn, &conn->cause);
     if (!was_open && conn->owner.opened != NULL) {
         conn->owner.opened(conn->owner.arg, conn, &conn->cause);
@@ -295,10 +309,5 @@ int mj__conn_fd(const struct mj__conn *conn) {
 }
 
 bool mj__conn_has_unfenced(const struct mj__conn *conn) {
-    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
-        if (mj__requests_at(&conn->requests, seq)->bits & MJ__QUIET) {
-            return true;
-        }
-    }
-    return false;
+    return conn->silent > 0;
 }

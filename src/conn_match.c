@@ -19,6 +19,10 @@ static struct mj__request pop(struct mj__conn *conn) {
     conn->popped_end = request.out_end;
     conn->counters.replies += !mj__is_fence(&request);
     mj__requests_pop(queue);
+    if (request.bits & MJ__QUIET) {
+        conn->silent--;
+        mj__conn_owe(conn);
+    }
     if (mj__requests_count(queue) < conn->unfenced) {
         conn->unfenced = (uint32_t)mj__requests_count(queue);
     }

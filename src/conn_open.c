@@ -304,9 +304,7 @@ bool mj__conn_retry_classic(struct mj__conn *conn) {
     }
     conn->classic_only = true;
     mj__conn_drop_transport(conn);
-    mj__outgoing_release(conn->pool, &conn->out);
-    mj__requests_release(conn->pool, &conn->requests);
-    conn->undated = conn->expiring = 0;
+    mj__conn_forget_requests(conn);
     conn->popped_end = conn->out.written;
     attempt(conn);
     return true;

@@ -88,6 +88,7 @@ struct mj__conn {
     struct mj__deferred flush, freed;
     struct mj__timer timer;
     bool wait_writable; /* the last write was short */
+    bool owing;         /* the loop was told that something is still to leave or to be fenced */
     bool released;      /* mj__conn_free was called */
     bool half_left;     /* a half-written request was given up: the flush closes */
 
@@ -100,6 +101,7 @@ struct mj__conn {
     uint64_t expiring; /* the first request whose deadline has not passed */
     uint32_t opaque;   /* the last token given, as a number */
     uint32_t unfenced; /* quiet requests behind the last ordinary one */
+    uint64_t silent;   /* quiet requests that no reply has fenced yet */
     bool fence_hurry;  /* somebody waits for the silence of a quiet request */
     mj__time fence_due;
     mj__time heard; /* when bytes last came, or when the first of these requests left */
@@ -138,6 +140,10 @@ void mj__conn_fail(struct mj__conn *, const struct mj__error *error);
 void mj__conn_wake_at(struct mj__conn *, mj__time when);
 /* Gives back socket, look-up and buffers; requests and state stay. */
 void mj__conn_drop_transport(struct mj__conn *);
+/* Empties the queue and what is to be written. */
+void mj__conn_forget_requests(struct mj__conn *);
+/* Tells the loop whether this connection still has something to send or to hear. */
+void mj__conn_owe(struct mj__conn *);
 
 static inline mj__time mj__earlier(mj__time a, mj__time b) {
     return a < b ? a : b;

@@ -164,6 +164,8 @@ int mj__conn_enqueue(struct mj__conn *conn, const struct mj__call *call,
     *seq = conn->requests.tail - 1;
     if (plan.bits & MJ__QUIET) {
         conn->counters.quiet++;
+        conn->silent++;
+        mj__conn_owe(conn);
         if (conn->unfenced++ == 0) {
             conn->fence_due = MJ__NEVER; /* set by the flush */
         }
@@ -308,7 +310,7 @@ static void await_writable(struct mj__conn *conn, bool wait) {
         return;
     }
     conn->wait_writable = wait;
-    mj__loop_owe(conn->loop, wait ? 1 : -1);
+    mj__conn_owe(conn);
     conn->counters.arms++;
     if (mj__watch_arm(&conn->watch, true, wait) != 0) {
         struct mj__error error;

@@ -82,8 +82,9 @@ void mj__loop_flush_cancel(struct mj__loop *, struct mj__deferred *);
 /* Queues a call for the very end of this turn, after all flushes: for frees. Never fails. */
 void mj__loop_free_later(struct mj__loop *, struct mj__deferred *);
 
-/* Somebody has bytes that are still to leave (+1), or no longer has (-1): who runs the loop to its
- * end asks mj__loop_owes whether turns are still needed for that. */
+/* Somebody has bytes that are still to leave, or quiet requests that are still to be fenced (+1),
+ * or no longer has (-1): who runs the loop to its end asks mj__loop_owes whether turns are still
+ * needed for that. */
 void mj__loop_owe(struct mj__loop *, int change);
 bool mj__loop_owes(const struct mj__loop *);
 

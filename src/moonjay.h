@@ -65,9 +65,9 @@ void mj_cancel(mj_runtime *, mj_task);
  * returns within the budget plus one task step, of which it runs at least one. The number of live
  * tasks, or a negative status: MJ_ERROR when the event loop failed, MJ_USAGE from a callback. */
 int mj_poll(mj_runtime *, long budget_us);
-/* Runs until no task is left, no posted function waits, and what was queued on connections has
- * left, whatever connections are open. MJ_OK; MJ_ERROR when some task failed and nobody waited
- * for it; MJ_USAGE from a callback. */
+/* Runs until no task is left, no posted function waits, what was queued on connections has left,
+ * and quiet requests are fenced, whatever connections are open. MJ_OK; MJ_ERROR when some task
+ * failed and nobody waited for it; MJ_USAGE from a callback. */
 int mj_run(mj_runtime *);
 
 /* From any thread: fn is called once, in a turn of the runtime or, at the latest, when it closes,
