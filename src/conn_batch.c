@@ -62,9 +62,21 @@ struct mj__waiting_answer *mj__batch_add(struct mj__batch *batch,
     return answer;
 }
 
+/* What a server with logins (-Y) says to who has not logged in; it takes any classic set for a
+ * login, and blames its value. */
+static bool wants_login(const char *words) {
+    static const char *const begins[] = {"unauthenticated", "authentication failure",
+                                         "bad authentication token format"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        if (strncmp(words, begins[i], strlen(begins[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The words of an ERROR, CLIENT_ERROR or SERVER_ERROR line, as an error of the request. */
 static void server_says(const struct mj__reply *reply, struct mj__error *error) {
-    static const char unauthenticated[] = "unauthenticated";
     char words[MJ__ERROR_TEXT - 64];
     mj__printable(words, sizeof words, reply->text, reply->text_size);
     if (reply->code == MJ__SAYS_ERROR) {
@@ -73,7 +85,7 @@ static void server_says(const struct mj__reply *reply, struct mj__error *error) 
     } else if (reply->code == MJ__SAYS_SERVER_ERROR) {
         mj__fail(error, MJ__SERVER_ERROR, "the server failed: %s",
                  *words != '\0' ? words : "SERVER_ERROR without a word");
-    } else if (strncmp(words, unauthenticated, sizeof unauthenticated - 1) == 0) {
+    } else if (wants_login(words)) {
         mj__fail(error, MJ__AUTH,
                  "the server wants a login: put user:password@ into the URL (%s)", words);
     } else {

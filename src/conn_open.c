@@ -256,7 +256,7 @@ static void on_login(void *arg, uint32_t index, const struct mj__answer *answer)
         return;
     }
     struct mj__error error = *answer->error;
-    if (error.kind == MJ__CLIENT_ERROR) {
+    if (error.kind == MJ__CLIENT_ERROR || error.kind == MJ__AUTH) {
         mj__fail(&error, MJ__AUTH, "the login was refused: check user and password in the URL");
     }
     handshake_failed(conn, &error);
