@@ -1,8 +1,6 @@
 /* conn_batch.c: answers that were parsed, on their way to those who wait. */
 #include "conn_private.h"
 
-#include <string.h>
-
 void mj__batch_begin(struct mj__batch *batch, struct mj__conn *conn) {
     batch->conn = conn;
     batch->outer = conn->batches;
@@ -45,8 +43,8 @@ void mj__batch_room(struct mj__batch *batch) {
     }
 }
 
-struct mj__waiting_answer *mj__batch_add(struct mj__batch *batch,
-                                         const struct mj__request *request, uint64_t seq) {
+static struct mj__waiting_answer *add(struct mj__batch *batch,
+                                      const struct mj__request *request, uint64_t seq) {
     struct mj__waiting_answer *answer = &batch->answers[batch->count++];
     answer->done = request->done;
     answer->arg = request->arg;
@@ -56,44 +54,45 @@ struct mj__waiting_answer *mj__batch_add(struct mj__batch *batch,
     answer->key_size = request->key_size;
     answer->id = request->id;
     answer->own_token = (request->bits & MJ__OPAQUE) != 0;
-    answer->more = false;
-    answer->failed = false;
-    answer->value = NULL;
     return answer;
 }
 
-/* What a server with logins (-Y) says to who has not logged in; it takes any classic set for a
- * login, and blames its value. */
-static bool wants_login(const char *words) {
-    static const char *const begins[] = {"unauthenticated", "authentication failure",
-                                         "bad authentication token format"};
-    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
-        if (strncmp(words, begins[i], strlen(begins[i])) == 0) {
-            return true;
-        }
-    }
-    return false;
+void mj__batch_add(struct mj__batch *batch, const struct mj__request *request, uint64_t seq,
+                   const struct mj__reply *reply, const char *value, bool more) {
+    struct mj__waiting_answer *answer = add(batch, request, seq);
+    answer->lost.kind = MJ__KIND_NONE;
+    answer->more = more;
+    answer->reply = *reply;
+    answer->value = value;
 }
 
-/* The words of an ERROR, CLIENT_ERROR or SERVER_ERROR line, as an error of the request. */
-static void server_says(const struct mj__reply *reply, struct mj__error *error) {
-    char words[MJ__ERROR_TEXT - 64];
-    mj__printable(words, sizeof words, reply->text, reply->text_size);
-    if (reply->code == MJ__SAYS_ERROR) {
-        mj__fail(error, MJ__CLIENT_ERROR, "the server does not know the command (ERROR%s%s)",
-                 *words != '\0' ? " " : "", words);
-    } else if (reply->code == MJ__SAYS_SERVER_ERROR) {
-        mj__fail(error, MJ__SERVER_ERROR, "the server failed: %s",
-                 *words != '\0' ? words : "SERVER_ERROR without a word");
-    } else if (wants_login(words)) {
-        mj__fail(error, MJ__AUTH,
-                 "the server wants a login: put user:password@ into the URL (%s)", words);
-    } else {
-        mj__fail(error, MJ__CLIENT_ERROR, "the server refused the request: %s",
-                 *words != '\0' ? words : "CLIENT_ERROR without a word");
+void mj__batch_add_lost(struct mj__batch *batch, const struct mj__request *request,
+                        uint64_t seq, struct mj__loss lost) {
+    struct mj__waiting_answer *answer = add(batch, request, seq);
+    answer->lost = lost;
+    answer->more = false;
+}
+
+void mj__batch_lose_last(struct mj__batch *batch, struct mj__loss lost, const char *text) {
+    if (batch->count > 0) {
+        batch->answers[batch->count - 1].lost = lost;
+        batch->text = text;
     }
-    error->phase = MJ__PHASE_READ;
-    error->sent = MJ__SENT_YES;
+}
+
+void mj__tell_quiet_failed(struct mj__conn *conn, const struct mj__error *error,
+                           const struct mj__request *request) {
+    conn->counters.quiet_failed++;
+    if (conn->owner.quiet_failed == NULL) {
+        return;
+    }
+    if (request == NULL) {
+        conn->owner.quiet_failed(conn->owner.arg, conn, error, NULL, NULL, 0);
+        return;
+    }
+    conn->owner.quiet_failed(
+        conn->owner.arg, conn, error, mj__command((enum mj__command_id)request->id),
+        mj__requests_key(&conn->requests, request->key_at), request->key_size);
 }
 
 /* A done function before this one may have closed the connection, and with it the bytes that the
@@ -109,22 +108,18 @@ static void hand_over_one(struct mj__batch *batch, const struct mj__waiting_answ
         .own_token = waiting->own_token,
         .owner = conn->owner.arg,
     };
-    if (!waiting->failed && conn->state == MJ__CONN_CLOSED) {
-        error = conn->cause;
-        error.phase = MJ__PHASE_READ;
-        error.sent = MJ__SENT_YES;
+    if (waiting->lost.kind != MJ__KIND_NONE) {
+        mj__loss_error(waiting->lost, batch->text, &error);
         answer.error = &error;
-    } else if (waiting->failed) {
-        mj__fail(&error, waiting->kind, "%s", batch->text);
-        error.phase = waiting->phase;
-        error.sent = waiting->sent;
+    } else if (conn->state == MJ__CONN_CLOSED) {
+        mj__loss_error(mj__loss_answered(conn->cause.kind), conn->cause.text, &error);
         answer.error = &error;
     } else {
         answer.more = waiting->more;
         answer.value = waiting->value;
         answer.reply = waiting->reply;
         if (waiting->reply.code >= MJ__SAYS_ERROR) {
-            server_says(&waiting->reply, &error);
+            mj__error_said(&waiting->reply, &error);
             answer.error = &error;
         }
     }
@@ -155,7 +150,7 @@ bool mj__batch_interrupted(struct mj__batch *batch, mj__done_fn **done, void **a
     batch->calling = false;
     *done = waiting->done;
     *arg = waiting->arg;
-    *more = waiting->more && !waiting->failed && batch->conn->state != MJ__CONN_CLOSED;
+    *more = waiting->more && batch->conn->state != MJ__CONN_CLOSED;
     return true;
 }
 

@@ -2,21 +2,7 @@
  * says nothing any more. A request given up keeps its place, and its late reply is dropped. */
 #include "conn_private.h"
 
-bool mj__conn_progress(const struct mj__conn *conn, uint64_t seq, enum mj__phase *phase,
-                       enum mj__sent *sent) {
-    uint64_t written = conn->out.written;
-    uint64_t start = seq == conn->requests.head
-                         ? conn->popped_end
-                         : mj__requests_at(&conn->requests, seq - 1)->out_end;
-    *sent = written > start ? MJ__SENT_MAYBE : MJ__SENT_NO;
-    if (written <= start) {
-        *phase = MJ__PHASE_QUEUE;
-        return false;
-    }
-    bool whole = written >= mj__requests_at(&conn->requests, seq)->out_end;
-    *phase = whole ? MJ__PHASE_READ : MJ__PHASE_WRITE;
-    return !whole;
-}
+#include <stdio.h>
 
 void mj__conn_half_written(struct mj__conn *conn, const char *how) {
     struct mj__error error;
@@ -34,22 +20,16 @@ static void close_later(struct mj__conn *conn) {
 static void forget(struct mj__conn *conn, struct mj__request *request) {
     request->done = NULL;
     if (request->sink != NULL) {
-        request->sink = NULL;
-        if (request == mj__requests_at(&conn->requests, conn->requests.head)) {
-            if (conn->incoming.to == MJ__TO_SINK) {
-                conn->incoming.to = MJ__TO_NOWHERE;
-            }
-            conn->incoming.sink_refused = false;
-        }
+        mj__value_disown(conn, request);
     }
 }
 
 /* True: it is half written. */
 static bool abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
-    bool half = mj__conn_progress(conn, seq, &error->phase, &error->sent);
-    if (error->sent == MJ__SENT_NO) {
-        error->sent = MJ__SENT_MAYBE; /* its bytes are in line and will still leave */
-    }
+    bool half = mj__conn_progress(conn, seq) == MJ__HALF_WRITTEN;
+    struct mj__loss lost = mj__loss_given_up(conn, seq, MJ__CANCELLED);
+    error->phase = lost.phase;
+    error->sent = lost.sent;
     forget(conn, mj__requests_at(&conn->requests, seq));
     conn->counters.abandoned++;
     return half;
@@ -86,11 +66,12 @@ static void expire_parked(struct mj__conn *conn, mj__time now) {
         struct mj__parked *parked = conn->parked;
         mj__conn_unpark(conn, parked);
         conn->counters.timeouts++;
-        mj__fail(&error, MJ__TIMEOUT,
+        char text[MJ__ERROR_TEXT];
+        snprintf(text, sizeof text,
                  "no room on the connection within %g s: %llu requests are outstanding",
                  (double)conn->endpoint.options.timeout / 1e9,
                  (unsigned long long)mj__requests_count(&conn->requests));
-        error.phase = MJ__PHASE_QUEUE;
+        mj__loss_error(mj__loss_refused(MJ__TIMEOUT), text, &error);
         parked->ready(parked, &error);
     }
 }
@@ -121,16 +102,13 @@ static bool expire_requests(struct mj__conn *conn, mj__time now) {
             break;
         }
         struct mj__request expired = *request;
-        enum mj__phase phase;
-        enum mj__sent sent;
-        half |= mj__conn_progress(conn, conn->expiring, &phase, &sent);
+        half |= mj__conn_progress(conn, conn->expiring) == MJ__HALF_WRITTEN;
+        /* Behind a half-written one nothing more will leave. */
+        struct mj__loss lost = half ? mj__loss_closed(conn, conn->expiring, MJ__TIMEOUT)
+                                    : mj__loss_given_up(conn, conn->expiring, MJ__TIMEOUT);
         forget(conn, request);
         conn->counters.timeouts++;
-        struct mj__waiting_answer *answer = mj__batch_add(&batch, &expired, conn->expiring);
-        answer->failed = true;
-        answer->kind = MJ__TIMEOUT;
-        answer->phase = phase;
-        answer->sent = sent == MJ__SENT_NO && !half ? MJ__SENT_MAYBE : sent;
+        mj__batch_add_lost(&batch, &expired, conn->expiring, lost);
     }
     mj__batch_end(&batch);
     return half;

@@ -1,13 +1,18 @@
 /* conn_private.h: a connection's inside, shared by the conn_*.c files and nobody else.
  *
- *     conn.c         life: create, timers, closing, counters
- *     conn_open.c    resolve, connect, login, which protocol
- *     conn_write.c   submit, flush
- *     conn_park.c    waiting for room
- *     conn_expire.c  requests that are given up
- *     conn_read.c    read, parse, values
- *     conn_match.c   whose reply it is
- *     conn_batch.c   answers on their way to those who wait
+ *     conn.c           it is made, timed, asked what it is like
+ *     conn_open.c      resolve, connect, login, which protocol
+ *     conn_write.c     submit, flush
+ *     conn_park.c      waiting for room
+ *     conn_expire.c    requests that are given up
+ *     conn_read.c      read, parse
+ *     conn_value.c     large values: where their bytes go
+ *     conn_match.c     where a reply meets its request, and nowhere else
+ *     conn_identity.c  is this an answer to that?
+ *     conn_strays.c    error lines that name nobody
+ *     conn_batch.c     answers on their way to those who wait
+ *     conn_error.c     what a request without an answer is told: its phase, its `sent`
+ *     conn_close.c     the one place where a connection is declared unfit
  */
 #ifndef MJ_CONN_PRIVATE_H
 #define MJ_CONN_PRIVATE_H
@@ -47,6 +52,13 @@ struct mj__strays {
     } list[];
 };
 
+/* What a request that ends without the server's answer is told, but for the words. */
+struct mj__loss {
+    enum mj__kind kind;
+    enum mj__phase phase;
+    enum mj__sent sent;
+};
+
 struct mj__waiting_answer {
     mj__done_fn *done; /* NULL: it was given up since */
     void *arg;
@@ -56,11 +68,7 @@ struct mj__waiting_answer {
     uint32_t index;
     uint8_t id;
     bool more, own_token;
-    /* It failed: the text is the batch's error's, the facts its own. */
-    bool failed;
-    enum mj__kind kind;
-    enum mj__phase phase;
-    enum mj__sent sent;
+    struct mj__loss lost; /* kind NONE: it was answered; else its text is the batch's */
     struct mj__reply reply;
     const char *value;
 };
@@ -133,15 +141,8 @@ struct mj__conn {
 };
 
 /* conn.c */
-/* Closes: everyone that waits fails with this kind and text, and with a phase and sent of its
- * own. Does nothing on a closed connection. */
-void mj__conn_fail(struct mj__conn *, const struct mj__error *error);
 /* Makes the timer fire at `when` at the latest. */
 void mj__conn_wake_at(struct mj__conn *, mj__time when);
-/* Gives back socket, look-up and buffers; requests and state stay. */
-void mj__conn_drop_transport(struct mj__conn *);
-/* Empties the queue and what is to be written. */
-void mj__conn_forget_requests(struct mj__conn *);
 /* Tells the loop whether this connection still has something to send or to hear. */
 void mj__conn_owe(struct mj__conn *);
 
@@ -149,15 +150,56 @@ static inline mj__time mj__earlier(mj__time a, mj__time b) {
     return a < b ? a : b;
 }
 
+/* conn_close.c */
+/* Closes: everyone that waits fails with this kind and text, and with a phase and sent of its
+ * own. Does nothing on a closed connection. */
+void mj__conn_fail(struct mj__conn *, const struct mj__error *error);
+/* Gives back socket, look-up and buffers; requests and state stay. */
+void mj__conn_drop_transport(struct mj__conn *);
+/* Empties the queue and what is to be written. */
+void mj__conn_forget_requests(struct mj__conn *);
+
+/* conn_error.c */
+enum mj__progress { MJ__UNWRITTEN, MJ__HALF_WRITTEN, MJ__WRITTEN };
+enum mj__progress mj__conn_progress(const struct mj__conn *, uint64_t seq);
+/* The connection has closed, or will before it writes again. */
+struct mj__loss mj__loss_closed(const struct mj__conn *, uint64_t seq, enum mj__kind);
+/* Its caller no longer waits, but the connection goes on, and its bytes will still leave. */
+struct mj__loss mj__loss_given_up(const struct mj__conn *, uint64_t seq, enum mj__kind);
+/* It never got as far as the outgoing bytes. */
+struct mj__loss mj__loss_refused(enum mj__kind);
+/* It was written, and what became of it cannot be told. */
+struct mj__loss mj__loss_doubted(enum mj__kind);
+/* The server answered it, but the answer cannot be handed over. */
+struct mj__loss mj__loss_answered(enum mj__kind);
+/* With its words: -1. */
+int mj__loss_error(struct mj__loss, const char *text, struct mj__error *error);
+/* What a submit on a connection that is not open is told: -1. */
+int mj__conn_refuse(const struct mj__conn *, struct mj__error *error);
+/* The words of an ERROR, CLIENT_ERROR or SERVER_ERROR line, as an error of the request. */
+void mj__error_said(const struct mj__reply *, struct mj__error *error);
+/* The same, or a no, to a quiet request; not `sure`: to one or another of several. */
+void mj__error_quiet_said(const struct mj__reply *, bool sure, struct mj__error *error);
+/* Why a connection closes on a reply that is nobody's for certain: -1. right_word: it would be an
+ * answer, but names another. */
+int mj__error_order_lost(struct mj__error *error, const struct mj__reply *, const char *why);
+int mj__error_mismatch(struct mj__error *error, const struct mj__request *,
+                       const struct mj__reply *, bool right_word);
+
 /* conn_batch.c */
 /* A new, empty batch of this connection. Not initialised as a whole: it is large. */
 void mj__batch_begin(struct mj__batch *, struct mj__conn *);
 /* Makes room for one more answer: hands over what is in a full batch. Before the request is taken
  * off, since done functions may give it up or close the connection. */
 void mj__batch_room(struct mj__batch *);
-/* A place for one more answer to this request, the one at seq, with its caller filled in. */
-struct mj__waiting_answer *mj__batch_add(struct mj__batch *, const struct mj__request *,
-                                         uint64_t seq);
+/* One more answer to this request, the one at seq. value is borrowed until it is delivered. */
+void mj__batch_add(struct mj__batch *, const struct mj__request *, uint64_t seq,
+                   const struct mj__reply *, const char *value, bool more);
+/* The same for one that ends without; its words are batch->text. */
+void mj__batch_add_lost(struct mj__batch *, const struct mj__request *, uint64_t seq,
+                        struct mj__loss);
+/* The answer added last cannot be handed over after all. */
+void mj__batch_lose_last(struct mj__batch *, struct mj__loss, const char *text);
 /* Hands over what is in it and empties it. Done functions may close the connection. */
 void mj__conn_deliver(struct mj__batch *);
 /* Hands over what is left in it, and ends it. */
@@ -165,6 +207,10 @@ void mj__batch_end(struct mj__batch *);
 /* Nobody waits for the answer of this request any more; or for those of one done function. */
 void mj__batches_forget(struct mj__conn *, uint64_t seq);
 void mj__batches_forget_all(struct mj__conn *, mj__done_fn *done, const void *arg);
+
+/* Tells the owner of a quiet request that failed; NULL: it cannot be told which. */
+void mj__tell_quiet_failed(struct mj__conn *, const struct mj__error *,
+                           const struct mj__request *);
 
 /* conn_open.c */
 void mj__conn_start(struct mj__conn *);
@@ -198,14 +244,51 @@ void mj__conn_room(struct mj__conn *);
 /* Ends requests and parked ones whose deadline has passed; may close the connection. Returns the
  * next moment to look again. */
 mj__time mj__conn_expire(struct mj__conn *, mj__time now);
-/* Fills in how far the request at seq has come: phase and sent. True: it is half written. */
-bool mj__conn_progress(const struct mj__conn *, uint64_t seq, enum mj__phase *,
-                       enum mj__sent *);
 /* Closes, because what follows a half-written request cannot be in order. */
 void mj__conn_half_written(struct mj__conn *, const char *how);
 
 /* conn_read.c */
 void mj__conn_readable(struct mj__conn *);
+
+/* conn_value.c */
+/* Where the bytes of the incoming value go next; size 0: nowhere of its own. */
+struct iovec mj__value_room(struct mj__conn *);
+/* Bytes of the value were read into its room. */
+void mj__value_read(struct mj__conn *, size_t count);
+/* Bytes of the value that came with the receive buffer: copied over, or dropped. */
+void mj__value_from_buffer(struct mj__conn *);
+/* The line of a large value came: its final storage is taken at full size. -1: no memory. */
+int mj__value_begin(struct mj__conn *, uint64_t seq, const struct mj__reply *, size_t line_size,
+                    struct mj__error *error);
+/* A whole value: its bytes, NULL when they went elsewhere; and whether its end is where its length
+ * says. */
+const char *mj__value_bytes(const struct mj__incoming *);
+bool mj__value_ends_well(const struct mj__incoming *);
+/* The request was given up: its sink is no longer there. */
+void mj__value_disown(struct mj__conn *, struct mj__request *);
+void mj__value_drop(struct mj__conn *);
+
+/* conn_identity.c */
+/* The codes that answer this request. */
+uint16_t mj__accepted_codes(const struct mj__request *);
+/* The reply may be an answer to this request: its code and all that it says of itself fit. Moves
+ * only the cursor of a get_many. */
+bool mj__belongs(struct mj__conn *, struct mj__request *, const struct mj__reply *);
+/* The reply says itself whose it is. */
+bool mj__is_named(const struct mj__conn *, const struct mj__request *,
+                  const struct mj__reply *);
+/* These are a quiet request's own words: it is named, or it is the only one that can have
+ * spoken. */
+bool mj__quiet_spoke(struct mj__conn *, uint64_t seq, const struct mj__reply *);
+
+/* conn_strays.c */
+/* Notes an error line while the oldest request is a quiet one. -1: what follows is in doubt. */
+int mj__stray_keep(struct mj__conn *, const struct mj__reply *, struct mj__error *error);
+struct mj__reply mj__stray_reply(const struct mj__conn *, size_t index);
+/* The first `count` strays were for quiet requests before `seq`: for all of these, where there are
+ * no more of them, else for one or another. Tells of them, and returns what those are told that
+ * wait; NULL: all were silent. */
+const struct mj__error *mj__strays_settle(struct mj__conn *, uint64_t seq, size_t count);
 
 /* conn_match.c */
 /* What must follow the value of a reply to this request: its CRLF, and in the classic protocol,

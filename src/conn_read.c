@@ -6,132 +6,6 @@
 
 enum { READ_ROOM = 4096 }; /* the least room a read is made with */
 
-/* ---- large values ----------------------------------------------------------------------- */
-
-/* Where the bytes of the incoming value go next; size 0: nowhere of its own. */
-static struct iovec value_room(struct mj__conn *conn) {
-    struct mj__incoming *incoming = &conn->incoming;
-    struct iovec room = {NULL, 0};
-    if (incoming->to == MJ__TO_BLOCK) {
-        room.iov_base = incoming->block + incoming->line_size + incoming->got;
-        room.iov_len = (size_t)(incoming->want - incoming->got);
-    } else if (incoming->to == MJ__TO_SINK &&
-               incoming->got + incoming->end_size < incoming->want) {
-        struct mj__sink *sink = mj__requests_at(&conn->requests, conn->requests.head)->sink;
-        size_t want = (size_t)(incoming->want - incoming->end_size - incoming->got), got = 0;
-        room.iov_base = sink->reserve(sink, want, &got);
-        room.iov_len = got < want ? got : want;
-        if (room.iov_base == NULL) {
-            incoming->to = MJ__TO_NOWHERE;
-            incoming->sink_refused = true;
-            room.iov_len = 0;
-        }
-    }
-    return room;
-}
-
-/* Bytes of the value were read into its room. */
-static void value_read(struct mj__conn *conn, size_t count) {
-    struct mj__incoming *incoming = &conn->incoming;
-    if (incoming->to == MJ__TO_SINK && count > 0) {
-        struct mj__sink *sink = mj__requests_at(&conn->requests, conn->requests.head)->sink;
-        sink->commit(sink, count);
-    }
-    incoming->got += count;
-}
-
-/* Bytes of the value that came with the receive buffer: copied over, or dropped. */
-static void value_from_buffer(struct mj__conn *conn) {
-    struct mj__incoming *incoming = &conn->incoming;
-    while (incoming->got < incoming->want && mj__buffer_length(&conn->in) > 0) {
-        size_t have = mj__buffer_length(&conn->in);
-        uint64_t left = incoming->want - incoming->got;
-        struct iovec room = value_room(conn);
-        size_t count = have < left ? have : (size_t)left;
-        const char *from = mj__buffer_head(&conn->in);
-        if (room.iov_len > 0) {
-            count = count < room.iov_len ? count : room.iov_len;
-            memcpy(room.iov_base, from, count);
-            value_read(conn, count);
-        } else if (left > incoming->end_size) { /* dropped */
-            uint64_t value_left = left - incoming->end_size;
-            count = count < value_left ? count : (size_t)value_left;
-            incoming->got += count;
-        } else { /* the end of a value that went elsewhere */
-            count = 1;
-            incoming->end[incoming->end_size - left] = *from;
-            incoming->got++;
-        }
-        mj__buffer_consume(&conn->in, count);
-    }
-}
-
-/* Its final storage is taken at full size from the reply's line. */
-static int begin_value(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply,
-                       size_t line_size, struct mj__error *error) {
-    struct mj__incoming *incoming = &conn->incoming;
-    const struct mj__request *request = mj__requests_at(&conn->requests, seq);
-    const char *end;
-    bool wanted = request->done != NULL;
-    bool sink = wanted && request->sink != NULL && seq == conn->requests.head;
-    incoming->end_size = mj__value_end(request, &end);
-    uint64_t total = reply->value_size + incoming->end_size;
-    bool block = wanted && !sink;
-    incoming->block = mj__pool_take(conn->pool, line_size + (block ? (size_t)total : 0),
-                                    &incoming->block_size);
-    if (incoming->block == NULL) {
-        return mj__fail(error, MJ__NO_MEMORY, "no memory for a value of %llu bytes: closed",
-                        (unsigned long long)reply->value_size);
-    }
-    memcpy(incoming->block, mj__buffer_head(&conn->in), line_size);
-    incoming->line_size = line_size;
-    incoming->want = total;
-    incoming->got = 0;
-    incoming->sink_refused = false;
-    incoming->to = block ? MJ__TO_BLOCK : sink ? MJ__TO_SINK : MJ__TO_NOWHERE;
-    mj__buffer_consume(&conn->in, line_size);
-    return 0;
-}
-
-static int parse_line(const struct mj__conn *conn, const char *bytes, size_t size,
-                      struct mj__reply *reply);
-
-static int bad_end(struct mj__error *error) {
-    return mj__fail(error, MJ__PROTOCOL, "a value does not end where its length says: closed");
-}
-
-/* The line is parsed anew: what it said pointed into the receive buffer. */
-static int end_value(struct mj__batch *batch, struct mj__error *error) {
-    struct mj__conn *conn = batch->conn;
-    struct mj__incoming value = conn->incoming;
-    struct mj__reply reply;
-    uint64_t seq;
-    int status;
-    conn->incoming = (struct mj__incoming){0};
-    parse_line(conn, value.block, value.line_size, &reply);
-    const char *bytes = value.to == MJ__TO_BLOCK ? value.block + value.line_size : NULL;
-    const char *end = bytes != NULL ? bytes + value.want - value.end_size : value.end;
-    if (memcmp(end, "\r\nEND\r\n", value.end_size) != 0) {
-        status = bad_end(error);
-    } else if (!mj__conn_find(conn, &reply, &seq)) {
-        status = mj__conn_mismatch(conn, &reply, error);
-    } else {
-        status = mj__conn_match(batch, seq, &reply, bytes, error);
-    }
-    if (status == 0 && value.sink_refused && batch->count > 0) {
-        struct mj__waiting_answer *answer = &batch->answers[batch->count - 1];
-        answer->failed = true;
-        answer->kind = MJ__NO_MEMORY;
-        answer->phase = MJ__PHASE_READ;
-        answer->sent = MJ__SENT_YES;
-        batch->text = "the buffer could not take the value";
-    }
-    mj__conn_deliver(batch);
-    batch->text = "";
-    mj__pool_give(conn->pool, value.block, value.block_size);
-    return status;
-}
-
 /* ---- parse ------------------------------------------------------------------------------ */
 
 /* In the words of the request that must answer next; quiet ones before it may speak too. */
@@ -200,6 +74,37 @@ static int unasked(const struct mj__conn *conn, const char *bytes, size_t size,
                     words);
 }
 
+static int bad_end(struct mj__error *error) {
+    return mj__fail(error, MJ__PROTOCOL, "a value does not end where its length says: closed");
+}
+
+/* A value with storage of its own is whole. Its line is parsed anew: what it said pointed into the
+ * receive buffer. */
+static int end_value(struct mj__batch *batch, struct mj__error *error) {
+    struct mj__conn *conn = batch->conn;
+    struct mj__incoming value = conn->incoming;
+    struct mj__reply reply;
+    uint64_t seq;
+    int status;
+    conn->incoming = (struct mj__incoming){0};
+    parse_line(conn, value.block, value.line_size, &reply);
+    if (!mj__value_ends_well(&value)) {
+        status = bad_end(error);
+    } else if (!mj__conn_find(conn, &reply, &seq)) {
+        status = mj__conn_mismatch(conn, &reply, error);
+    } else {
+        status = mj__conn_match(batch, seq, &reply, mj__value_bytes(&value), error);
+    }
+    if (status == 0 && value.sink_refused) {
+        mj__batch_lose_last(batch, mj__loss_answered(MJ__NO_MEMORY),
+                            "the buffer could not take the value");
+    }
+    mj__conn_deliver(batch);
+    batch->text = "";
+    mj__pool_give(conn->pool, value.block, value.block_size);
+    return status;
+}
+
 /* TOOK: one reply. TOOK_VALUE: a line, and what there is of its value. Above 0: go on. */
 enum { FAILED = -1, NEEDS_MORE, TOOK, TOOK_VALUE, DELIVER_FIRST };
 
@@ -230,10 +135,10 @@ static int short_value(struct mj__batch *batch, const struct line *line, size_t 
         }
         return NEEDS_MORE;
     }
-    if (begin_value(conn, line->seq, &line->reply, line->size, error) != 0) {
+    if (mj__value_begin(conn, line->seq, &line->reply, line->size, error) != 0) {
         return FAILED;
     }
-    value_from_buffer(conn);
+    mj__value_from_buffer(conn);
     return TOOK_VALUE;
 }
 
@@ -301,7 +206,7 @@ static void parse(struct mj__conn *conn) {
     mj__batch_begin(&batch, conn);
     while (status > 0 && conn->state != MJ__CONN_CLOSED) {
         if (conn->incoming.to != MJ__NO_VALUE) {
-            value_from_buffer(conn);
+            mj__value_from_buffer(conn);
             status = conn->incoming.got < conn->incoming.want ? NEEDS_MORE
                      : end_value(&batch, &error) == 0         ? TOOK
                                                               : FAILED;
@@ -362,7 +267,7 @@ static void read_failed(struct mj__conn *conn, int code) {
 static void distribute(struct mj__conn *conn, size_t count, size_t value_size) {
     size_t to_value = count < value_size ? count : value_size;
     if (to_value > 0) {
-        value_read(conn, to_value);
+        mj__value_read(conn, to_value);
     }
     conn->in.tail += count - to_value;
 }
@@ -390,7 +295,7 @@ void mj__conn_readable(struct mj__conn *conn) {
     }
     struct iovec room[2];
     int rooms = 0;
-    struct iovec value = value_room(conn);
+    struct iovec value = mj__value_room(conn);
     if (value.iov_len > 0) {
         room[rooms++] = value;
     }

@@ -189,26 +189,13 @@ static int send_fence(struct mj__conn *conn, struct mj__error *error) {
     return 0;
 }
 
-/* What a submit on a connection that is not open is told. */
-static int refuse_closed(const struct mj__conn *conn, struct mj__error *error) {
-    if (conn->state == MJ__CONN_CLOSED) {
-        /* An error of the server's at the door (a full house, no login) stays what it is. */
-        bool own = conn->cause.kind == MJ__SERVER_ERROR || conn->cause.kind == MJ__AUTH;
-        mj__fail(error, own ? conn->cause.kind : MJ__CLOSED, "the connection is closed: %s",
-                 conn->cause.text);
-    } else {
-        mj__fail(error, MJ__CLOSED, "the connection is not open yet");
-    }
-    return MJ__REFUSED; /* with no phase: it got nowhere */
-}
-
 int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
                     const struct mj__lent *lent, struct mj__sink *sink, mj__done_fn *done,
                     void *arg, uint32_t index, uint64_t *seq, struct mj__error *error) {
     bool ticket = conn->ticket;
     conn->ticket = false;
     if (conn->state != MJ__CONN_OPEN) {
-        return refuse_closed(conn, error);
+        return mj__conn_refuse(conn, error); /* with no phase: it got nowhere */
     }
     if (!ticket) {
         bool others = conn->parked != NULL || conn->granted > 0;

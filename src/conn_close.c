@@ -1,0 +1,142 @@
+/* conn_close.c: a connection ends. mj__conn_fail is the one place where it is declared unfit,
+ * whatever the reason; everyone that waits is told there. */
+#include "conn_private.h"
+
+#include <stdlib.h>
+
+void mj__conn_forget_requests(struct mj__conn *conn) {
+    mj__outgoing_release(conn->pool, &conn->out);
+    mj__requests_release(conn->pool, &conn->requests);
+    conn->undated = conn->expiring = 0; /* as the queue, which is empty and starts anew */
+    conn->silent = 0;
+    mj__conn_owe(conn);
+}
+
+void mj__conn_drop_transport(struct mj__conn *conn) {
+    mj__watch_close(&conn->watch);
+    if (conn->stream.fd >= 0) {
+        conn->stream.ops->close(&conn->stream);
+    }
+    mj__value_drop(conn);
+    mj__buffer_release(conn->pool, &conn->in);
+    conn->wait_writable = false;
+    mj__conn_owe(conn);
+}
+
+static void drop_lookup(struct mj__conn *conn) {
+    if (conn->lookup != NULL) {
+        mj__resolve_abandon(conn->lookup);
+        conn->lookup = NULL;
+    }
+    if (conn->addresses != NULL) {
+        freeaddrinfo(conn->addresses);
+        conn->addresses = NULL;
+        conn->address = NULL;
+    }
+}
+
+/* Everything but the requests and the counters. */
+static void shut(struct mj__conn *conn) {
+    conn->state = MJ__CONN_CLOSED;
+    mj__conn_drop_transport(conn);
+    drop_lookup(conn);
+    mj__timer_stop(conn->loop, &conn->timer);
+    mj__loop_flush_cancel(conn->loop, &conn->flush);
+    conn->stray_count = 0; /* their text stays: a batch under way may refer to it */
+}
+
+/* Those that wait, each by how far it had come. */
+static void fail_requests(struct mj__conn *conn, const struct mj__error *error) {
+    struct mj__batch batch;
+    mj__batch_begin(&batch, conn);
+    batch.text = error->text;
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        mj__batch_room(&batch);
+        struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        if (request->done != NULL) {
+            mj__batch_add_lost(&batch, request, seq, mj__loss_closed(conn, seq, error->kind));
+        }
+    }
+    mj__batch_end(&batch);
+}
+
+/* Quiet requests whose silence nothing will prove any more have failed, for all that is known. */
+static void fail_quiet(struct mj__conn *conn, const struct mj__error *cause) {
+    const struct mj__request *last = NULL;
+    uint64_t count = 0, first = 0;
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        if (request->bits & MJ__QUIET && request->done == NULL) {
+            last = request;
+            first = count++ == 0 ? seq : first;
+        }
+    }
+    if (count > 0) {
+        struct mj__error error;
+        mj__loss_error(mj__loss_closed(conn, first, cause->kind), cause->text, &error);
+        conn->counters.quiet_failed += count - 1;
+        mj__tell_quiet_failed(conn, &error, count == 1 ? last : NULL);
+    }
+}
+
+static void fail_parked(struct mj__conn *conn, const struct mj__error *cause) {
+    struct mj__error error;
+    mj__loss_error(mj__loss_refused(cause->kind), cause->text, &error);
+    while (conn->parked != NULL) {
+        struct mj__parked *parked = conn->parked;
+        mj__conn_unpark(conn, parked);
+        parked->ready(parked, &error);
+    }
+}
+
+void mj__conn_fail(struct mj__conn *conn, const struct mj__error *error) {
+    if (conn->state == MJ__CONN_CLOSED) {
+        return;
+    }
+    bool was_open = conn->state == MJ__CONN_OPEN;
+    conn->cause = *error;
+    shut(conn);
+    fail_quiet(conn, &conn->cause); /* first: the next forgets who waits */
+    fail_requests(conn, &conn->cause);
+    mj__conn_forget_requests(conn);
+    fail_parked(conn, &conn->cause);
+    if (!was_open && conn->owner.opened != NULL) {
+        conn->owner.opened(conn->owner.arg, conn, &conn->cause);
+    } else if (was_open && conn->owner.closed != NULL) {
+        conn->owner.closed(conn->owner.arg, conn, &conn->cause);
+    }
+}
+
+void mj__conn_close(struct mj__conn *conn) {
+    struct mj__error error;
+    if (conn->state == MJ__CONN_OPEN && !conn->wait_writable) {
+        mj__conn_write(conn);
+    }
+    mj__fail(&error, MJ__CLOSED, "the connection was closed by its user");
+    mj__conn_fail(conn, &error);
+}
+
+static void free_now(struct mj__deferred *deferred) {
+    struct mj__conn *conn =
+        (struct mj__conn *)((char *)deferred - offsetof(struct mj__conn, freed));
+    mj__endpoint_free(&conn->endpoint);
+    free(conn->strays);
+    free(conn);
+}
+
+void mj__conn_free(struct mj__conn *conn) {
+    if (conn == NULL || conn->released) {
+        return;
+    }
+    conn->released = true;
+    conn->owner = (struct mj__conn_owner){0};
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        mj__requests_at(&conn->requests, seq)->done = NULL;
+    }
+    mj__batches_forget_all(conn, NULL, NULL);
+    conn->parked = NULL;
+    conn->parked_tail = &conn->parked;
+    mj__conn_close(conn);
+    conn->freed.run = free_now;
+    mj__loop_free_later(conn->loop, &conn->freed);
+}
