@@ -4,9 +4,9 @@
 #   make demo        install what is missing, build, run the demo on a private memcached
 #   make test        install what is missing, build, run every spec; ONLY=spec/url_spec.lua: one
 #   make test-asan   the same under AddressSanitizer and UBSan, built in build/asan
-#   make bench       measure tasks that share one connection
+#   make bench       measure tasks that share one connection, and what Nagle's algorithm costs
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
-#   make fmt         let clang-format have its way with src and spec/c
+#   make fmt         let clang-format have its way with src and the C of spec
 #   make install     program, library, header under PREFIX (/usr/local), below DESTDIR
 #   make deps        install what building and `make test` need (Debian packages)
 #   make deps-ci     ... and what lint needs
@@ -36,7 +36,8 @@ SANITIZE  := -fsanitize=address,undefined -fno-sanitize-recover=all
 SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
 C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
-C_FILES := $(wildcard src/*.c spec/c/*.c)
+TOOLS   := $(patsubst spec/support/%.c,$(BUILD)/spec/%,$(wildcard spec/support/*.c))
+C_FILES := $(wildcard src/*.c spec/c/*.c spec/support/*.c)
 HEADERS := $(wildcard src/*.h spec/c/*.h)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
@@ -81,11 +82,16 @@ $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_mo
 	    '(const char *)$(call module_array,$m), sizeof $(call module_array,$m)},';) \
 	echo '    {NULL, NULL, 0}};'
 
-specs: all $(C_SPECS)
+specs: all $(C_SPECS) $(TOOLS)
 
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
 	@echo "compile $<"
 	$Q$(COMPILE) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libmoonjay.a $(LINK)
+
+# What specs run beside the library: it shares no code with it.
+$(TOOLS): $(BUILD)/spec/%: spec/support/%.c | ready
+	@echo "compile $<"
+	$Q$(COMPILE) $(LDFLAGS) -MMD -MP -o $@ $<
 
 -include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d)
 
@@ -119,9 +125,10 @@ test-asan:
 	    CFLAGS="-O1 -g -fno-omit-frame-pointer $(SANITIZE)"
 
 bench:
-	$(SUBMAKE) all
+	$(SUBMAKE) all $(TOOLS)
 	$(BUILD)/moonjay run --memcached bench/tasks.lua
 	$(BUILD)/moonjay run --memcached-args "-R 200" bench/tasks.lua
+	$(BUILD)/moonjay bench/nagle.lua
 
 # ---- check ---------------------------------------------------------------------------------
 

@@ -32,16 +32,27 @@ local function answers(where)
   return fine
 end
 
+-- Whether memcached itself (not what starts it) listens there, in whatever network namespace it
+-- is. Reading /proc needs no connection, which would count.
+local function listens(pid, port)
+  if posix.read_file(("/proc/%d/comm"):format(pid)) ~= "memcached\n" then return false end
+  local sockets = posix.read_file(("/proc/%d/net/tcp"):format(pid)) or ""
+  return sockets:find((":%04X 00000000:0000 0A "):format(port), 1, true) ~= nil
+end
+
 local function command(self, args)
-  local words = { "memcached" }
+  local words = {}
+  for _, word in ipairs(self.inside or {}) do words[#words + 1] = word end
+  words[#words + 1] = "memcached"
   if posix.is_root() then
-    words[2], words[3] = "-u", "root"
+    words[#words + 1] = "-u"
+    words[#words + 1] = "root"
   end
   if self.path then
     words[#words + 1] = "-s"
     words[#words + 1] = self.path
   else
-    for _, word in ipairs { "-l", "127.0.0.1", "-p", tostring(self.port), "-U", "0" } do
+    for _, word in ipairs { "-l", self.host, "-p", tostring(self.port), "-U", "0" } do
       words[#words + 1] = word
     end
   end
@@ -58,22 +69,24 @@ local function launch(self)
       local _, status, errors = self.process:finish(1)
       error(("memcached ended with status %d: %s"):format(status, errors), 0)
     end
+    if self.inside then return listens(self.process.pid, self.port) end
     return answers(self.path and { unix = self.path } or { port = self.port })
   end)
 end
 
--- options (all optional): unix = true for a socket file, args = more words for memcached, port.
+-- options (all optional): unix = true for a socket file, args = more words for memcached, port,
+-- host; inside = words that go before the command, to enter a network namespace (see link).
 -- Returns a server that answers: url, host and port or path, pid.
 function M.start(options)
   options = options or {}
-  local self = setmetatable({ args = options.args or {} }, M)
+  local self = setmetatable({ args = options.args or {}, inside = options.inside }, M)
   if options.unix then
     self.directory = posix.make_directory()
     self.path = self.directory .. "/mc.sock"
     self.url = "memcache://" .. self.path
   else
-    self.host, self.port = "127.0.0.1", options.port or M.free_port()
-    self.url = ("memcache://127.0.0.1:%d"):format(self.port)
+    self.host, self.port = options.host or "127.0.0.1", options.port or M.free_port()
+    self.url = ("memcache://%s:%d"):format(self.host, self.port)
   end
   live[self] = true
   launch(self)

@@ -27,6 +27,7 @@ if not pcall(ffi.typeof, "struct spec_pollfd") then
     int waitpid(int, int *, int);
     int getpid(void);
     unsigned geteuid(void);
+    int access(const char *, int);
     int unlink(const char *);
     int rmdir(const char *);
     char *mkdtemp(char *);
@@ -289,6 +290,19 @@ function M.make_directory()
   local name = ffi.new("char[64]", parent .. "/moonjay-XXXXXX")
   assert(C.mkdtemp(name) ~= nil, "no temporary directory")
   return ffi.string(name)
+end
+
+-- The whole text of a file, also of one in /proc; nil if it cannot be read.
+function M.read_file(path)
+  local file = io.open(path, "rb")
+  if not file then return nil end
+  local text = file:read("*a")
+  file:close()
+  return text
+end
+
+function M.exists(path)
+  return C.access(path, 0) == 0
 end
 
 M.remove_directory = function(path) C.rmdir(path) end
