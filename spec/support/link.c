@@ -177,7 +177,7 @@ struct direction {
     int64_t free_at; /* when the last packet has left the sender, and when it arrives */
     int64_t last_due;
     unsigned short dice[3];
-    struct packet *ring;
+    struct packet *ring; /* and one place behind it for what is lost */
 };
 
 static void direction_open(struct direction *self, int from, int to, unsigned seed) {
@@ -185,7 +185,7 @@ static void direction_open(struct direction *self, int from, int to, unsigned se
     self->dice[0] = (unsigned short)seed;
     self->dice[1] = (unsigned short)(seed >> 16);
     self->dice[2] = 0x330e;
-    self->ring = calloc(QUEUE_MOST, sizeof *self->ring);
+    self->ring = calloc(QUEUE_MOST + 1, sizeof *self->ring);
     if (!self->ring)
         fail(REFUSED, "memory");
 }
@@ -206,11 +206,10 @@ static int64_t arrival(struct direction *self, const struct wire *wire, size_t s
 
 /* Takes what the sender has sent. Where the queue is full a packet is lost, as in a router. */
 static void take(struct direction *self, const struct wire *wire) {
-    struct packet spare;
     for (;;) {
         bool full = self->count == QUEUE_MOST;
-        struct packet *packet =
-            full ? &spare : &self->ring[(self->first + self->count) % QUEUE_MOST];
+        size_t place = full ? QUEUE_MOST : (self->first + self->count) % QUEUE_MOST;
+        struct packet *packet = &self->ring[place];
         ssize_t size = read(self->from, packet->bytes, sizeof packet->bytes);
         if (size <= 0)
             return;
