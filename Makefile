@@ -37,8 +37,9 @@ SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
 C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
 TOOLS   := $(patsubst spec/support/%.c,$(BUILD)/spec/%,$(wildcard spec/support/*.c))
-C_FILES := $(wildcard src/*.c spec/c/*.c spec/support/*.c)
-HEADERS := $(wildcard src/*.h spec/c/*.h)
+PROXY   := $(wildcard spec/proxy/*.c)
+C_FILES := $(wildcard src/*.c spec/c/*.c spec/support/*.c) $(PROXY)
+HEADERS := $(wildcard src/*.h spec/c/*.h spec/proxy/*.h)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
 Q := $(if $(V),,@)
@@ -82,7 +83,7 @@ $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_mo
 	    '(const char *)$(call module_array,$m), sizeof $(call module_array,$m)},';) \
 	echo '    {NULL, NULL, 0}};'
 
-specs: all $(C_SPECS) $(TOOLS)
+specs: all $(C_SPECS) $(TOOLS) $(BUILD)/spec/proxy
 
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
 	@echo "compile $<"
@@ -92,6 +93,11 @@ $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
 $(TOOLS): $(BUILD)/spec/%: spec/support/%.c | ready
 	@echo "compile $<"
 	$Q$(COMPILE) $(LDFLAGS) -MMD -MP -o $@ $<
+
+# The fault proxy shares nothing with what it tests: it is compiled without src in sight.
+$(BUILD)/spec/proxy: $(PROXY) $(wildcard spec/proxy/*.h) Makefile | ready
+	@echo "compile spec/proxy"
+	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) -o $@ $(PROXY)
 
 -include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d)
 
