@@ -265,6 +265,53 @@ describe("an error line behind a quiet request", function()
 end)
 
 describe("close()", function()
+  it("leave in spite of their connection being dropped and collected", cleaned(function()
+    local server = memcached.start { unix = true }
+    local value = ("x"):rep(100000)
+    server:pause()
+    local function send_and_drop()
+      local conn = assert(mj.connect(server:with("protocol=meta&timeout=30s")))
+      for i = 1, 20 do
+        conn:set("key" .. i, value, { quiet = true })
+        conn:set("small" .. i, "1", { quiet = true })
+      end
+    end
+    send_and_drop()
+    collectgarbage()
+    collectgarbage()
+    server:resume()
+    local other = assert(mj.connect(server.url))
+    wait.until_true(5, "the dropped connection to end", function()
+      return other:stats().curr_connections == "1"
+    end)
+    for i = 1, 20 do
+      assert.equal(value, other:get("key" .. i))
+      assert.equal("1", other:get("small" .. i))
+    end
+    other:close()
+  end))
+
+  it("hold a dropped connection no longer than stall_timeout", cleaned(function()
+    local server = memcached.start { unix = true }
+    local before = mj.now()
+    local function send_and_drop()
+      local conn = assert(mj.connect(server:with("timeout=100ms&stall_timeout=200ms")))
+      server:pause()
+      conn:set("key", ("x"):rep(900000), { quiet = true })
+      return conn:fd()
+    end
+    local fd = send_and_drop()
+    local function is_open()
+      return posix.getsockopt(fd, posix.SOL_SOCKET, posix.SO_KEEPALIVE) ~= nil
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.is_true(is_open(), "it waits")
+    wait.until_true(5, "the dropped connection to end", function() return not is_open() end)
+    assert.is_true(mj.now() - before >= 0.2)
+    server:resume()
+  end))
+
   it("closes also when its task was cancelled", cleaned(function()
     local server = memcached.start { unix = true }
     local conn = assert(mj.connect(server.url))

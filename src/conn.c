@@ -106,6 +106,9 @@ void mj__conn_owe(struct mj__conn *conn) {
         conn->owing = owes;
         mj__loop_owe(conn->loop, owes ? 1 : -1);
     }
+    if (conn->orphan && !owes && conn->state == MJ__CONN_OPEN) {
+        mj__conn_queue_flush(conn); /* which ends it */
+    }
 }
 
 /* ---- what it is like -------------------------------------------------------------------- */

@@ -136,6 +136,9 @@ bool mj__conn_has_unfenced(const struct mj__conn *);
 void mj__conn_close(struct mj__conn *);
 /* Closes and frees at the end of the turn; no function is called any more. NULL is harmless. */
 void mj__conn_free(struct mj__conn *);
+/* The same in good order: what is queued still leaves and quiet requests are fenced first, for
+ * stall_timeout at the most; at the latest when the loop closes it is freed. */
+void mj__conn_release(struct mj__conn *);
 
 /* Calls the done functions of a batch, going on behind the last that was called, so that a done
  * function may leave by a jump and the rest be handed over in another call. */

@@ -41,9 +41,27 @@ static void shut(struct mj__conn *conn) {
     mj__conn_drop_transport(conn);
     drop_lookup(conn);
     mj__timer_stop(conn->loop, &conn->timer);
-    mj__loop_flush_cancel(conn->loop, &conn->flush);
+    mj__loop_cancel(conn->loop, &conn->flush);
     conn->stray_count = 0; /* their text stays: a batch under way may refer to it */
 }
+
+static struct mj__conn *conn_of_freed(struct mj__deferred *deferred) {
+    return (struct mj__conn *)((char *)deferred - offsetof(struct mj__conn, freed));
+}
+
+static void free_now(struct mj__deferred *deferred) {
+    struct mj__conn *conn = conn_of_freed(deferred);
+    mj__endpoint_free(&conn->endpoint);
+    free(conn->strays);
+    free(conn);
+}
+
+static void free_later(struct mj__conn *conn) {
+    conn->freed.run = free_now;
+    mj__loop_free_later(conn->loop, &conn->freed);
+}
+
+/* ---- why it ends: everyone is told ------------------------------------------------------ */
 
 /* Those that wait, each by how far it had come. */
 static void fail_requests(struct mj__conn *conn, const struct mj__error *error) {
@@ -100,6 +118,11 @@ void mj__conn_fail(struct mj__conn *conn, const struct mj__error *error) {
     fail_requests(conn, &conn->cause);
     mj__conn_forget_requests(conn);
     fail_parked(conn, &conn->cause);
+    if (conn->orphan) {
+        mj__loop_cancel(conn->loop, &conn->freed);
+        free_later(conn);
+        return;
+    }
     if (!was_open && conn->owner.opened != NULL) {
         conn->owner.opened(conn->owner.arg, conn, &conn->cause);
     } else if (was_open && conn->owner.closed != NULL) {
@@ -116,27 +139,56 @@ void mj__conn_close(struct mj__conn *conn) {
     mj__conn_fail(conn, &error);
 }
 
-static void free_now(struct mj__deferred *deferred) {
-    struct mj__conn *conn =
-        (struct mj__conn *)((char *)deferred - offsetof(struct mj__conn, freed));
-    mj__endpoint_free(&conn->endpoint);
-    free(conn->strays);
-    free(conn);
+/* ---- nobody holds it any more ------------------------------------------------------------ */
+
+/* From here on no function of the owner's or of a request's is called. */
+static void detach(struct mj__conn *conn) {
+    conn->released = true;
+    conn->owner = (struct mj__conn_owner){0};
+    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
+        struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        request->done = NULL;
+        if (request->sink != NULL) {
+            mj__value_disown(conn, request);
+        }
+    }
+    mj__batches_forget_all(conn, NULL, NULL);
+    conn->parked = NULL;
+    conn->parked_tail = &conn->parked;
 }
 
 void mj__conn_free(struct mj__conn *conn) {
     if (conn == NULL || conn->released) {
         return;
     }
-    conn->released = true;
-    conn->owner = (struct mj__conn_owner){0};
-    for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
-        mj__requests_at(&conn->requests, seq)->done = NULL;
-    }
-    mj__batches_forget_all(conn, NULL, NULL);
-    conn->parked = NULL;
-    conn->parked_tail = &conn->parked;
+    detach(conn);
     mj__conn_close(conn);
-    conn->freed.run = free_now;
-    mj__loop_free_later(conn->loop, &conn->freed);
+    free_later(conn);
+}
+
+static void loop_closes(struct mj__deferred *deferred) {
+    mj__conn_close(conn_of_freed(deferred));
+}
+
+void mj__conn_release(struct mj__conn *conn) {
+    if (conn == NULL || conn->released) {
+        return;
+    }
+    bool owes = conn->state == MJ__CONN_OPEN &&
+                (conn->silent > 0 || mj__outgoing_pending(&conn->out) > 0);
+    conn->freed.run = loop_closes;
+    if (!owes || !mj__loop_before_close(conn->loop, &conn->freed)) {
+        mj__conn_free(conn);
+        return;
+    }
+    detach(conn);
+    conn->orphan = true;
+    conn->fence_hurry |= conn->unfenced > 0;
+    mj__conn_queue_flush(conn);
+}
+
+void mj__conn_end_orphan(struct mj__conn *conn) {
+    if (conn->silent == 0 && mj__outgoing_pending(&conn->out) == 0) {
+        mj__conn_close(conn);
+    }
 }

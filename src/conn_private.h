@@ -97,7 +97,8 @@ struct mj__conn {
     struct mj__timer timer;
     bool wait_writable; /* the last write was short */
     bool owing;         /* the loop was told that something is still to leave or to be fenced */
-    bool released;      /* mj__conn_free was called */
+    bool released;      /* nobody holds it any more */
+    bool orphan;        /* and it lives on until nothing is owed */
     bool half_left;     /* a half-written request was given up: the flush closes */
 
     struct mj__buffer in;
@@ -158,6 +159,9 @@ void mj__conn_fail(struct mj__conn *, const struct mj__error *error);
 void mj__conn_drop_transport(struct mj__conn *);
 /* Empties the queue and what is to be written. */
 void mj__conn_forget_requests(struct mj__conn *);
+
+/* Closes an orphan that owes nothing any more. */
+void mj__conn_end_orphan(struct mj__conn *);
 
 /* conn_error.c */
 enum mj__progress { MJ__UNWRITTEN, MJ__HALF_WRITTEN, MJ__WRITTEN };

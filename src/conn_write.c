@@ -290,6 +290,9 @@ void mj__conn_flush(struct mj__deferred *deferred) {
     if (!conn->wait_writable && conn->state != MJ__CONN_CLOSED) {
         mj__conn_write(conn);
     }
+    if (conn->orphan && conn->state == MJ__CONN_OPEN) {
+        mj__conn_end_orphan(conn);
+    }
 }
 
 static void await_writable(struct mj__conn *conn, bool wait) {

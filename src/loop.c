@@ -42,9 +42,10 @@ struct mj__loop {
     size_t timers, capacity;
     uint64_t order;
 
-    size_t owing;                              /* who has bytes that are still to leave */
-    size_t woken;                              /* callbacks of the last pass */
-    struct mj__deferred flushes, batch, frees; /* heads of rings */
+    size_t owing; /* who has bytes that are still to leave */
+    size_t woken; /* callbacks of the last pass */
+    struct mj__deferred flushes, batch, frees, before_close; /* heads of rings */
+    bool closing;
     bool (*work)(void *arg);
     void *work_arg;
 };
@@ -240,13 +241,25 @@ void mj__loop_flush(struct mj__loop *loop, struct mj__deferred *call) {
     ring_push(&loop->flushes, call);
 }
 
-void mj__loop_flush_cancel(struct mj__loop *loop, struct mj__deferred *call) {
+void mj__loop_cancel(struct mj__loop *loop, struct mj__deferred *call) {
     (void)loop;
     ring_remove(call);
 }
 
 void mj__loop_free_later(struct mj__loop *loop, struct mj__deferred *call) {
     ring_push(&loop->frees, call);
+}
+
+bool mj__loop_before_close(struct mj__loop *loop, struct mj__deferred *call) {
+    if (!loop->closing) {
+        ring_push(&loop->before_close, call);
+    }
+    return !loop->closing;
+}
+
+void mj__loop_run_before_close(struct mj__loop *loop) {
+    loop->closing = true;
+    ring_run(&loop->before_close);
 }
 
 /* ---- watched descriptors ---- */
@@ -363,6 +376,7 @@ struct mj__loop *mj__loop_open(struct mj__error *error) {
     ring_init(&loop->flushes);
     ring_init(&loop->batch);
     ring_init(&loop->frees);
+    ring_init(&loop->before_close);
     if (open_parts(loop, error) != 0) {
         mj__loop_close(loop);
         return NULL;

@@ -26,7 +26,7 @@ struct mj__timer {
 };
 
 /* A call that is due at the end of this turn. Embedded in its owner; all zero is idle. One
- * serves either for flushes or for a free, not for both. */
+ * serves either for flushes or for a free, not for both at a time. */
 struct mj__deferred {
     struct mj__deferred *next, *prev;
     bool queued;
@@ -77,10 +77,16 @@ void mj__timer_stop(struct mj__loop *, struct mj__timer *);
 /* Queues a call for the flush at the end of this turn (or of the next, when called from a
  * flush); once, however often it is asked for. Never fails. */
 void mj__loop_flush(struct mj__loop *, struct mj__deferred *);
-/* Takes it back; harmless when it is not queued. */
-void mj__loop_flush_cancel(struct mj__loop *, struct mj__deferred *);
+/* Takes a queued call back; harmless when it is not queued. */
+void mj__loop_cancel(struct mj__loop *, struct mj__deferred *);
 /* Queues a call for the very end of this turn, after all flushes: for frees. Never fails. */
 void mj__loop_free_later(struct mj__loop *, struct mj__deferred *);
+
+/* Queues a call for mj__loop_run_before_close; false: that was called already. Never fails
+ * otherwise. */
+bool mj__loop_before_close(struct mj__loop *, struct mj__deferred *);
+/* The loop is about to be closed: runs those calls. */
+void mj__loop_run_before_close(struct mj__loop *);
 
 /* Somebody has bytes that are still to leave, or quiet requests that are still to be fenced (+1),
  * or no longer has (-1): who runs the loop to its end asks mj__loop_owes whether turns are still

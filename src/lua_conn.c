@@ -478,9 +478,8 @@ static int finalize(lua_State *L) {
         return 0;
     }
     struct mj__conn *conn = self->conn;
-    mj__conn_close(conn);
     self->conn = NULL;
-    mj__conn_free(conn);
+    mj__conn_release(conn);
     while (self->granted != NULL) {
         struct mj__lua_parked *node = self->granted;
         self->granted = node->next;

@@ -290,7 +290,7 @@ void mj__resolver_close(struct mj__resolver *resolver) {
         return;
     }
     struct shared *shared = resolver->shared;
-    mj__loop_flush_cancel(resolver->loop, &resolver->hand_out);
+    mj__loop_cancel(resolver->loop, &resolver->hand_out);
     mj__watch_close(&resolver->watch);
     queue_free(&resolver->literals);
     free(resolver);

@@ -419,6 +419,9 @@ void mj_close(mj_runtime *runtime) {
         return;
     }
     part(runtime);
+    if (runtime->loop != NULL) {
+        mj__loop_run_before_close(runtime->loop); /* what these still send is Lua's */
+    }
     if (runtime->L != NULL) {
         lua_close(runtime->L); /* closes connections, which are freed in the turn below */
         runtime->L = NULL;
@@ -427,7 +430,7 @@ void mj_close(mj_runtime *runtime) {
     if (runtime->loop != NULL) {
         mj__loop_work(runtime->loop, NULL, NULL);
         mj__watch_close(&runtime->post_watch);
-        mj__loop_flush_cancel(runtime->loop, &runtime->settle);
+        mj__loop_cancel(runtime->loop, &runtime->settle);
         mj__loop_turn(runtime->loop, false);
     }
     if (runtime->resolver != NULL) {

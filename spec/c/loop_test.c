@@ -339,7 +339,7 @@ static void call_run(struct mj__deferred *deferred) {
         mj__loop_flush(call->loop, &call->then->deferred);
     }
     if (call->not != NULL) {
-        mj__loop_flush_cancel(call->loop, &call->not ->deferred);
+        mj__loop_cancel(call->loop, &call->not ->deferred);
     }
 }
 
@@ -357,8 +357,8 @@ static void flushes_run_once(void) {
     NEED(mj__loop_turn(loop, true) == 0); /* does not wait: a flush is due */
     CHECK(first.runs == 1 && unwanted.runs == 0 && last.runs == 1);
     mj__loop_flush(loop, &first.deferred);
-    mj__loop_flush_cancel(loop, &first.deferred);
-    mj__loop_flush_cancel(loop, &first.deferred);
+    mj__loop_cancel(loop, &first.deferred);
+    mj__loop_cancel(loop, &first.deferred);
     NEED(mj__loop_turn(loop, false) == 0);
     CHECK(first.runs == 1);
     memset(trace, 0, sizeof trace);
