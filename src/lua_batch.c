@@ -17,13 +17,14 @@ enum {
 };
 
 /* Places in the batch's environment, which keeps all it works with. */
-enum { CALLS = 1, REPLIES, ERRORS, MORE, EMPTY };
+enum { CALLS = 1, REPLIES, ERRORS, MORE, EMPTY, OP };
 
 struct mj__lua_batch {
     struct mj__lua_conn *self;
     struct mj__task *task;
-    int tables;  /* registry reference to the environment while it runs */
-    int replies; /* and to the table of replies */
+    const char *op; /* of an interruption; its environment keeps it */
+    int tables;     /* registry reference to the environment while it runs */
+    int replies;    /* and to the table of replies */
     uint32_t count, next, pending, failed;
     bool waiting; /* all is submitted */
     bool sent;    /* some is submitted */
@@ -59,9 +60,12 @@ static void set_reply(lua_State *L, const struct mj__lua_batch *batch, uint32_t 
 
 static void keep_failure(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
                          const struct mj__error *error, const char *op, const char *key,
-                         size_t key_size) {
+                         size_t key_size, bool quiet) {
     batch->failed++;
     mj__lua_push_error(L, error, op, key, key_size, mj__lua_conn_name(batch->self));
+    if (quiet) {
+        mj__lua_never_again(L);
+    }
     keep(L, batch, ERRORS, index);
 }
 
@@ -106,7 +110,8 @@ static void keep_answer(lua_State *L, struct mj__lua_batch *batch, uint32_t inde
         }
         bool many = answer->command == mj__command(MJ__GET_MANY);
         keep_failure(L, batch, index, answer->error, answer->command->name,
-                     many || answer->key_size == 0 ? NULL : answer->key, answer->key_size);
+                     many || answer->key_size == 0 ? NULL : answer->key, answer->key_size,
+                     false);
         return;
     }
     if (answer->command == mj__command(MJ__GET_MANY) ||
@@ -184,7 +189,7 @@ static void abandon(struct mj__task *task, void *arg, uint64_t tag,
     struct mj__lua_batch *batch = arg;
     (void)task;
     (void)tag;
-    out->op = "pipeline";
+    out->op = batch->op;
     out->server = mj__lua_conn_name(batch->self);
     mj__lua_batch_abandon(batch, &out->error);
 }
@@ -265,7 +270,8 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
     }
     if (status == MJ__REFUSED) {
         keep_failure(L, batch, index, &error, mj__command(id)->name,
-                     call.key_size > 0 ? call.key : NULL, call.key_size);
+                     call.key_size > 0 ? call.key : NULL, call.key_size,
+                     (call.given & MJ__WITH_QUIET) != 0);
         status = MJ__SUBMITTED;
     }
     lua_settop(L, base - 1);
@@ -317,10 +323,11 @@ static int run(lua_State *L) {
     struct mj__lua_batch *batch = batch_at(L, 2);
     struct mj__task *task = mj__task_here(L, "pipeline:run");
     lua_settop(L, 2);
-    mj__lua_redeem(self, task);
+    struct mj__error none; /* what parks with a batch is refused by mj__lua_batch_refused */
+    (void)mj__lua_redeem(self, task, &none);
     if (mj__task_interrupted(task)) {
         mj__conn_return_ticket(self->conn);
-        struct mj__interrupted what = {.op = "pipeline", .server = mj__lua_conn_name(self)};
+        struct mj__interrupted what = {.op = batch->op, .server = mj__lua_conn_name(self)};
         what.error.phase = MJ__PHASE_QUEUE;
         if (batch->task != NULL) {
             mj__lua_batch_abandon(batch, &what.error);
@@ -339,7 +346,7 @@ static int run(lua_State *L) {
     }
     mj__conn_allow_more(self->conn);
     if (submit_protected(L, batch, calls)) {
-        return mj__lua_park(L, self, task, "pipeline", batch);
+        return mj__lua_park(L, self, task, batch->op, batch);
     }
     mj__conn_return_ticket(self->conn);
     if (batch->pending > 0) {
@@ -352,21 +359,25 @@ static int run(lua_State *L) {
 
 /* ---- made by the Lua side --------------------------------------------------------------- */
 
-/* core.new_batch(calls, count, replies, errors, more, empty): runs calls 1 to count of the flat
- * list. replies[i], errors[i] and more[i] are set; empty lists keys whose value has length 0. */
+/* core.new_batch(calls, count, replies, errors, more, empty, op): runs calls 1 to count of the flat
+ * list. replies[i], errors[i] and more[i] are set; empty lists keys whose value has length 0; op
+ * is what the script called. */
 static int new_batch(lua_State *L) {
-    lua_settop(L, 6);
+    lua_settop(L, 7);
     lua_Integer count = luaL_checkinteger(L, 2);
     struct mj__lua_batch *batch = lua_newuserdata(L, sizeof *batch);
     memset(batch, 0, sizeof *batch);
     batch->count = (uint32_t)count;
+    batch->op = luaL_checkstring(L, 7);
     batch->tables = LUA_NOREF;
     batch->replies = LUA_NOREF;
     luaL_getmetatable(L, BATCH_META);
     lua_setmetatable(L, -2);
-    lua_createtable(L, EMPTY, 0);
+    lua_createtable(L, OP, 0);
     lua_pushvalue(L, 1);
     lua_rawseti(L, -2, CALLS);
+    lua_pushvalue(L, 7);
+    lua_rawseti(L, -2, OP);
     for (int i = 0; i < 4; i++) {
         lua_pushvalue(L, 3 + i);
         lua_rawseti(L, -2, REPLIES + i);

@@ -122,9 +122,13 @@ static const struct mj__wait_ops call_wait = {.abandon = abandon_call};
 
 static int fail_call(lua_State *L, const struct mj__lua_conn *self, const struct mj__call *call,
                      const struct mj__error *error) {
-    return mj__lua_fail(L, error, mj__command(call->id)->name,
-                        call->key_size > 0 ? call->key : NULL, call->key_size,
-                        mj__lua_conn_name(self));
+    int count = mj__lua_fail(L, error, mj__command(call->id)->name,
+                             call->key_size > 0 ? call->key : NULL, call->key_size,
+                             mj__lua_conn_name(self));
+    if (call->given & MJ__WITH_QUIET) {
+        mj__lua_never_again(L);
+    }
+    return count;
 }
 
 /* core.connection.NAME(conn, ...): the command is the closure's own. */
@@ -138,9 +142,8 @@ static int call_command(lua_State *L) {
     struct mj__error error;
     uint64_t seq;
     int into;
-    if (self->granted != NULL) {
-        mj__lua_redeem(self, task);
-    }
+    struct mj__error refusal;
+    bool refused = self->granted != NULL && mj__lua_redeem(self, task, &refusal) != 0;
     if (mj__task_interrupted(task)) {
         mj__conn_return_ticket(self->conn);
         return mj__task_refuse(L, task);
@@ -148,6 +151,9 @@ static int call_command(lua_State *L) {
     if (mj__lua_read_call(L, 2, id, "conn", self, &call, &into, &error) != 0) {
         mj__conn_return_ticket(self->conn);
         return fail_call(L, self, &call, &error);
+    }
+    if (refused) {
+        return fail_call(L, self, &call, &refusal);
     }
     if (into != 0) {
         return mj__lua_submit_into(L, self, task, &call, into);
@@ -247,6 +253,7 @@ static int notify(lua_State *L) {
     mj__lua_push_error(L, failure->error,
                        failure->command != NULL ? failure->command->name : NULL, failure->key,
                        failure->key_size, mj__lua_conn_name(failure->self));
+    mj__lua_never_again(L);
     lua_call(L, 2, 0);
     return 0;
 }
@@ -480,11 +487,7 @@ static int finalize(lua_State *L) {
     struct mj__conn *conn = self->conn;
     self->conn = NULL;
     mj__conn_release(conn);
-    while (self->granted != NULL) {
-        struct mj__lua_parked *node = self->granted;
-        self->granted = node->next;
-        free(node);
-    }
+    mj__lua_forget_granted(self);
     return 0;
 }
 

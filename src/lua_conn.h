@@ -23,6 +23,7 @@ struct mj__lua_parked {
     struct mj__task *task;
     const char *op;
     struct mj__lua_batch *batch; /* NULL: it parks with one call */
+    struct mj__error *refusal;   /* that call got no room: its own, and why */
 };
 
 /* What a script holds of a connection: userdata. */
@@ -53,11 +54,14 @@ void mj__lua_wake_failed(struct mj__lua_conn *, struct mj__task *, const char *o
 
 /* lua_park.c */
 /* For a submit that was answered MJ__FULL: parks the task; `return` what this returns. The task is
- * woken with nil and MJ__RETRY; one without a batch with nil and an error when it got no room. */
+ * woken with nil and MJ__RETRY, also when it got no room: mj__lua_redeem or the batch knows. */
 int mj__lua_park(lua_State *L, struct mj__lua_conn *, struct mj__task *, const char *op,
                  struct mj__lua_batch *batch);
-/* First thing in a primitive that submits: uses the room this task was granted, if it was. */
-void mj__lua_redeem(struct mj__lua_conn *, const struct mj__task *);
+/* First thing in a primitive that submits: uses the room this task was granted, if it was. -1: it
+ * parked with one call and got none; *error says why. */
+int mj__lua_redeem(struct mj__lua_conn *, const struct mj__task *, struct mj__error *error);
+/* Nobody will come for what was granted, or refused, any more. */
+void mj__lua_forget_granted(struct mj__lua_conn *);
 
 /* lua_call.c: reads the arguments of a command, first at `base`, into a call that borrows from the
  * stack (which may grow by a few values). Throws a misuse; -1: *error is bad_key, bad_value,

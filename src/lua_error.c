@@ -58,7 +58,8 @@ static bool is_idempotent(const char *op) {
 
 /* A call on a connection that was closed before it: made again there, it fails again. */
 static bool is_hopeless(const struct mj__error *error) {
-    return error->kind == MJ__CLOSED && error->phase == MJ__PHASE_NONE;
+    bool tells_why = error->kind == MJ__CLOSED || error->kind == MJ__SERVER_ERROR;
+    return tells_why && error->phase == MJ__PHASE_NONE;
 }
 
 static bool is_retryable(enum mj__kind kind, enum mj__sent sent, const char *op) {
@@ -126,6 +127,11 @@ int mj__lua_fail(lua_State *L, const struct mj__error *error, const char *op, co
     lua_pushnil(L);
     mj__lua_push_error(L, error, op, key, key_size, server);
     return 2;
+}
+
+void mj__lua_never_again(lua_State *L) {
+    lua_pushboolean(L, false);
+    lua_setfield(L, -2, "retryable");
 }
 
 static bool is_error(lua_State *L, int index) {

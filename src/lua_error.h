@@ -16,6 +16,8 @@ void mj__lua_push_error(lua_State *L, const struct mj__error *error, const char 
 /* nil and the error: what a function returns for a failure. Returns 2. */
 int mj__lua_fail(lua_State *L, const struct mj__error *error, const char *op, const char *key,
                  size_t key_size, const char *server);
+/* The error on top is that of a quiet request, which may not be repeated, whatever else it is. */
+void mj__lua_never_again(lua_State *L);
 /* True for an error table of this kind. */
 bool mj__lua_is_kind(lua_State *L, int index, enum mj__kind kind);
 /* Throws a misuse: "FUNCTION: MESSAGE", with the position of the script's own line (the nearest

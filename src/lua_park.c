@@ -18,23 +18,34 @@ static void remove_granted(struct mj__lua_parked *node) {
     }
 }
 
+static void discard(struct mj__lua_parked *node) {
+    free(node->refusal);
+    free(node);
+}
+
+/* The task calls again: it has its arguments, which its error is to name. */
+static void call_again(struct mj__lua_parked *node) {
+    node->next = NULL;
+    *node->self->granted_tail = node;
+    node->self->granted_tail = &node->next;
+    mj__lua_wake_with(node->task, MJ__RETRY);
+}
+
 static void on_room(struct mj__parked *parked, const struct mj__error *error) {
     struct mj__lua_parked *node = (struct mj__lua_parked *)parked;
-    struct mj__lua_conn *self = node->self;
     if (error == NULL) {
-        node->next = NULL;
-        *self->granted_tail = node;
-        self->granted_tail = &node->next;
-        mj__lua_wake_with(node->task, MJ__RETRY);
-        return;
-    }
-    if (node->batch != NULL) {
+        call_again(node);
+    } else if (node->batch != NULL) {
         mj__lua_batch_refused(node->batch, error);
         mj__lua_wake_with(node->task, MJ__RETRY);
+        discard(node);
+    } else if ((node->refusal = malloc(sizeof *error)) != NULL) {
+        *node->refusal = *error;
+        call_again(node);
     } else {
-        mj__lua_wake_failed(self, node->task, node->op, error);
+        mj__lua_wake_with(node->task, MJ__NO_MEMORY_TOKEN);
+        discard(node);
     }
-    free(node);
 }
 
 static void abandon_parked(struct mj__task *task, void *arg, uint64_t tag,
@@ -75,15 +86,31 @@ int mj__lua_park(lua_State *L, struct mj__lua_conn *self, struct mj__task *task,
 }
 
 /* Granted tasks run in the order they were woken, so that it is the first, if it is any. */
-void mj__lua_redeem(struct mj__lua_conn *self, const struct mj__task *task) {
+int mj__lua_redeem(struct mj__lua_conn *self, const struct mj__task *task,
+                   struct mj__error *error) {
     struct mj__lua_parked *node = self->granted;
     while (node != NULL && node->task != task) {
         node = node->next;
     }
     if (node == NULL) {
-        return;
+        return 0;
     }
     remove_granted(node);
-    mj__conn_redeem(self->conn, &node->parked);
-    free(node);
+    bool refused = node->refusal != NULL;
+    if (refused) {
+        *error = *node->refusal;
+    } else {
+        mj__conn_redeem(self->conn, &node->parked);
+    }
+    discard(node);
+    return refused ? -1 : 0;
+}
+
+void mj__lua_forget_granted(struct mj__lua_conn *self) {
+    while (self->granted != NULL) {
+        struct mj__lua_parked *node = self->granted;
+        self->granted = node->next;
+        discard(node);
+    }
+    self->granted_tail = &self->granted;
 }

@@ -16,8 +16,8 @@ local STRIDE = 6
 local NONE, commands = core.NONE, core.commands
 
 -- moonjay.pipeline needs this module, so it is asked for when it is needed.
-local function run(conn, calls, count)
-  return require "moonjay.pipeline".run(conn, calls, count)
+local function run(conn, calls, count, op)
+  return require "moonjay.pipeline".run(conn, calls, count, op)
 end
 
 local function record(calls, index, number, a, b, c)
@@ -59,7 +59,7 @@ local function ask_again(conn, values, errors, empty)
     end
   end
   if count == 0 then return errors end
-  local replies, err = run(conn, calls, count)
+  local replies, err = run(conn, calls, count, "get_many")
   for i = 1, count do
     local key = calls[(i - 1) * STRIDE + 2]
     values[key] = replies and replies[i] or nil
@@ -149,7 +149,7 @@ function M.get(conn, keys)
   local calls, count = {}, #plan
   if count == 0 then return {} end
   for i = 1, count do record(calls, i, commands[plan[i][1]], plan[i][2]) end
-  local replies, empty = run(conn, calls, count)
+  local replies, empty = run(conn, calls, count, "get_many")
   if replies == nil then return nil, empty end
   local values, _, errors = plan.fold(conn, replies, replies.errors, nil, 1, count, empty)
   return values, errors
@@ -191,29 +191,29 @@ function M.fold_count(keys)
   end
 end
 
-local function run_each(conn, keys, number, values, options)
+local function run_each(conn, keys, op, values, options)
   local calls, count = {}, #keys
   for i, key in ipairs(keys) do
     if values then
-      record(calls, i, number, key, values[key], options)
+      record(calls, i, commands.set, key, values[key], options)
     else
-      record(calls, i, number, key)
+      record(calls, i, commands.delete, key)
     end
   end
   if count == 0 then return 0 end
-  local replies, err = run(conn, calls, count)
+  local replies, err = run(conn, calls, count, op)
   if replies == nil then return nil, err end
   local yes, _, errors = M.fold_count(keys)(conn, replies, replies.errors, nil, 1)
   return yes, errors
 end
 
 function M.set(conn, values, options)
-  return run_each(conn, M.check_set(values, options), commands.set, values, options)
+  return run_each(conn, M.check_set(values, options), "set_many", values, options)
 end
 
 function M.delete(conn, keys)
   M.check_keys("delete_many", keys)
-  return run_each(conn, keys, commands.delete)
+  return run_each(conn, keys, "delete_many")
 end
 
 -- ---- counters ----

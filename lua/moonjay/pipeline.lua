@@ -123,9 +123,10 @@ local function fold_all(conn, recorded, calls)
   return replies
 end
 
-local function run(conn, calls, count)
+-- op: what the script called, for the error of an interruption.
+local function run(conn, calls, count, op)
   local replies, errors, more, empty = {}, {}, {}, {}
-  local batch = core.new_batch(calls, count, replies, errors, more, empty)
+  local batch = core.new_batch(calls, count, replies, errors, more, empty, op)
   local failed, err = core.run(conn, batch)
   if err ~= nil then failed, err = settle(core.run, failed, err, conn, batch) end
   if failed == nil then return nil, err end
@@ -142,7 +143,7 @@ function Pipeline:run()
   local recorded = { n = self.n, first = self.first, folds = self.folds }
   local calls, count = self.calls, self.count
   self:clear()
-  local replies, empty = run(self.conn, calls, count)
+  local replies, empty = run(self.conn, calls, count, "pipeline")
   if replies == nil then return nil, empty end
   if recorded.first == nil then return replies end
   replies.empty = empty

@@ -19,8 +19,9 @@ local SECONDS = 10 -- for anything the client is to do
 
 local live = {}
 
-function M.listen()
-  local listener, port = assert(posix.listen {})
+-- options: of posix.listen.
+function M.listen(options)
+  local listener, port = assert(posix.listen(options or {}))
   local self = setmetatable({
     listener = listener, text = "", url = "memcache://127.0.0.1:" .. port,
   }, M)
@@ -28,14 +29,34 @@ function M.listen()
   return self
 end
 
--- Connects with these options and takes the connection.
+-- Connects with these options and takes the connection; over meta unless they say otherwise.
 function M:connect(options, ...)
-  local conn = assert(mj.connect(self.url .. "?protocol=meta&" .. options, ...))
+  local protocol = options:find("protocol=", 1, true) and "" or "protocol=meta&"
+  local conn = assert(mj.connect(self.url .. "?" .. protocol .. options, ...))
   self.fd = wait.until_true(SECONDS, "the client to connect", function()
     return posix.accept(self.listener)
   end)
   posix.setsockopt(self.fd, posix.IPPROTO_TCP, posix.TCP_NODELAY, 1)
   return conn
+end
+
+-- All that has come and was not taken as a line, and whether the client has ended. What is
+-- read stays for the next call.
+function M:received()
+  while true do
+    local bytes, _, code = posix.recv(self.fd)
+    if not bytes or bytes == "" then return self.text, code ~= posix.EAGAIN end
+    self.text = self.text .. bytes
+  end
+end
+
+-- The same, once the client has ended.
+function M:received_to_end()
+  wait.until_true(SECONDS, "the client to end", function()
+    local _, ended = self:received()
+    return ended
+  end)
+  return self.text
 end
 
 -- The next line that the client sends, without its end.

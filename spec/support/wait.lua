@@ -10,8 +10,11 @@ local M = {}
 local known, mj = pcall(require, "moonjay")
 
 function M.pause(seconds)
-  -- mj.sleep throws where nothing can wait: in a plain luajit, or while a file loads.
-  if not known or not pcall(mj.sleep, seconds) then posix.sleep(seconds) end
+  -- mj.sleep throws a text where nothing can wait (while a file loads), an error where the task
+  -- was cancelled.
+  local slept, err = pcall(known and mj.sleep or error, seconds)
+  if type(err) == "table" then error(err, 0) end
+  if not slept then posix.sleep(seconds) end
 end
 
 -- Calls probe until it returns a true value, and returns that; throws after `seconds`.
