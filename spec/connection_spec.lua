@@ -339,7 +339,11 @@ describe("many tasks on one connection", function()
       "protocol=meta&max_inflight=2&timeout=300ms&stall_timeout=30s")))
     server:pause()
     local tasks, sent = spawn_gets(conn, 4), {}
-    for i, task in ipairs(tasks) do sent[i] = failed("timeout", task:wait()).sent end
+    for i, task in ipairs(tasks) do
+      local err = failed("timeout", task:wait())
+      assert.equal("key", err.key)
+      sent[i] = err.sent
+    end
     assert.same({ "maybe", "maybe", "no", "no" }, sent)
     server:resume()
     conn:close()

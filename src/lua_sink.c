@@ -1,7 +1,8 @@
 /* lua_sink.c: conn:get(key, { into = buf }): a value read straight into a string.buffer.
  *
  * Each read reserves what is missing, reads, and commits; no pointer is kept across turns, for the
- * script may use its buffer meanwhile. A buffer whose get failed holds what it held before. */
+ * script may use its buffer meanwhile: then the get fails, since the value is no longer in one
+ * piece. A buffer whose get failed otherwise holds what it held before. */
 #include "lua_conn.h"
 #include "lua_error.h"
 
@@ -14,8 +15,9 @@ struct sink {
     struct mj__sink base;
     struct mj__lua_conn *self;
     struct mj__task *task;
-    int buffer; /* registry reference */
-    size_t before, committed;
+    int buffer;               /* registry reference */
+    size_t before, committed; /* its length when the value began, and what came since */
+    bool disturbed;           /* somebody else changed it meanwhile */
     /* of the protected call under way */
     size_t want, got;
     char *room;
@@ -66,8 +68,28 @@ static void push_method(lua_State *L, const struct sink *sink, const char *metho
     lua_rawgeti(L, LUA_REGISTRYINDEX, sink->buffer);
 }
 
+static size_t length(lua_State *L, const struct sink *sink) {
+    push_method(L, sink, "__len");
+    lua_call(L, 1, 1);
+    size_t size = (size_t)lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    return size;
+}
+
+static bool is_disturbed(lua_State *L, const struct sink *sink) {
+    return sink->disturbed ||
+           (sink->committed > 0 && length(L, sink) != sink->before + sink->committed);
+}
+
 static int call_reserve(lua_State *L) {
     struct sink *sink = lua_touserdata(L, 1);
+    sink->disturbed = is_disturbed(L, sink);
+    if (sink->disturbed) {
+        return 0;
+    }
+    if (sink->committed == 0) {
+        sink->before = length(L, sink);
+    }
     push_method(L, sink, "reserve");
     lua_pushnumber(L, (lua_Number)sink->want);
     lua_call(L, 2, 2);
@@ -88,7 +110,7 @@ static int call_commit(lua_State *L) {
 static char *reserve(struct mj__sink *base, size_t want, size_t *got) {
     struct sink *sink = (struct sink *)base;
     sink->want = want;
-    if (mj__runtime_protect(sink->self->runtime, call_reserve, sink) != 0) {
+    if (mj__runtime_protect(sink->self->runtime, call_reserve, sink) != 0 || sink->disturbed) {
         return NULL;
     }
     *got = sink->got;
@@ -104,6 +126,9 @@ static void commit(struct mj__sink *base, size_t count) {
 /* Takes back what was committed. */
 static int restore(lua_State *L) {
     struct sink *sink = lua_touserdata(L, 1);
+    if (is_disturbed(L, sink)) {
+        return 0;
+    }
     push_method(L, sink, "get");
     lua_pushnumber(L, (lua_Number)sink->before);
     lua_call(L, 2, 1);
@@ -136,6 +161,18 @@ static void take_whole(lua_State *L, struct sink *sink, const struct mj__answer 
     lua_call(L, 1, 0);
 }
 
+static int push_disturbed(lua_State *L, const struct sink *sink,
+                          const struct mj__answer *answer) {
+    struct mj__error error;
+    mj__fail(
+        &error, MJ__BAD_VALUE,
+        "the buffer was changed while the value was read into it: it holds no whole value");
+    error.phase = MJ__PHASE_READ;
+    error.sent = MJ__SENT_YES;
+    return mj__lua_fail(L, &error, answer->command->name, answer->key, answer->key_size,
+                        mj__lua_conn_name(sink->self));
+}
+
 void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answer) {
     struct sink *sink = arg;
     struct mj__lua_conn *self = sink->self;
@@ -145,7 +182,9 @@ void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answe
     int count = 1;
     bool hit = answer->error == NULL && answer->reply.code == MJ__VA &&
                !mj__reply_is_stub(&answer->reply);
-    if (hit) {
+    if (is_disturbed(L, sink)) {
+        count = push_disturbed(L, sink, answer);
+    } else if (hit) {
         if (answer->value != NULL && answer->reply.value_size > 0) {
             take_whole(L, sink, answer);
         }
@@ -184,10 +223,6 @@ static const struct mj__wait_ops sink_wait = {.abandon = abandon};
 
 static struct sink *sink_new(lua_State *L, int index, struct mj__lua_conn *self,
                              struct mj__task *task) {
-    push_function(L, "__len");
-    lua_pushvalue(L, index);
-    lua_call(L, 1, 1);
-    size_t before = (size_t)lua_tonumber(L, -1);
     lua_pushvalue(L, index);
     int buffer = luaL_ref(L, LUA_REGISTRYINDEX);
     struct sink *sink = calloc(1, sizeof *sink);
@@ -199,8 +234,7 @@ static struct sink *sink_new(lua_State *L, int index, struct mj__lua_conn *self,
     *sink = (struct sink){.base = {.reserve = reserve, .commit = commit},
                           .self = self,
                           .task = task,
-                          .buffer = buffer,
-                          .before = before};
+                          .buffer = buffer};
     return sink;
 }
 
