@@ -32,12 +32,17 @@ local function answers(where)
   return fine
 end
 
--- Whether memcached itself (not what starts it) listens there, in whatever network namespace it
--- is. Reading /proc needs no connection, which would count.
-local function listens(pid, port)
+-- Whether memcached itself (not what starts it) listens on this port or path, in whatever
+-- network namespace it is. Reading /proc needs no connection, which would count.
+function M.listens(pid, where)
+  local function has(name, text)
+    local sockets = posix.read_file(("/proc/%d/net/%s"):format(pid, name)) or ""
+    return sockets:find(text) ~= nil
+  end
   if posix.read_file(("/proc/%d/comm"):format(pid)) ~= "memcached\n" then return false end
-  local sockets = posix.read_file(("/proc/%d/net/tcp"):format(pid)) or ""
-  return sockets:find((":%04X 00000000:0000 0A "):format(port), 1, true) ~= nil
+  if type(where) == "string" then return has("unix", where:gsub("%p", "%%%0") .. "\n") end
+  local listening = (":%04X 0+:0000 0A "):format(where)
+  return has("tcp", listening) or has("tcp6", listening)
 end
 
 local function command(self, args)
@@ -69,7 +74,7 @@ local function launch(self)
       local _, status, errors = self.process:finish(1)
       error(("memcached ended with status %d: %s"):format(status, errors), 0)
     end
-    if self.inside then return listens(self.process.pid, self.port) end
+    if self.inside then return M.listens(self.process.pid, self.port) end
     return answers(self.path and { unix = self.path } or { port = self.port })
   end)
 end

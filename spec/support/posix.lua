@@ -12,6 +12,9 @@ if not pcall(ffi.typeof, "struct spec_pollfd") then
     struct spec_timespec { long sec; long nsec; };
     struct spec_linger { int on; int seconds; };
     struct spec_in { uint16_t family; uint16_t port; uint8_t address[4]; uint8_t zero[8]; };
+    struct spec_in6 {
+      uint16_t family; uint16_t port; uint32_t flow; uint8_t address[16]; uint32_t scope;
+    };
     struct spec_un { uint16_t family; char path[108]; };
     union spec_actions { char room[256]; long align; };
 
@@ -46,6 +49,7 @@ if not pcall(ffi.typeof, "struct spec_pollfd") then
     int listen(int, int);
     int connect(int, const void *, unsigned);
     int accept4(int, void *, unsigned *, int);
+    int inet_pton(int, const char *, void *);
     int getsockname(int, void *, unsigned *);
     int setsockopt(int, int, int, const void *, unsigned);
     int getsockopt(int, int, int, void *, unsigned *);
@@ -65,7 +69,7 @@ M.SOL_SOCKET, M.IPPROTO_TCP = 1, 6
 M.SO_REUSEADDR, M.SO_SNDBUF, M.SO_RCVBUF, M.SO_KEEPALIVE, M.SO_LINGER = 2, 7, 8, 9, 13
 M.TCP_NODELAY, M.TCP_KEEPIDLE = 1, 4
 
-local AF_UNIX, AF_INET, SOCK_STREAM = 1, 2, 1
+local AF_UNIX, AF_INET, AF_INET6, SOCK_STREAM = 1, 2, 10, 1
 local NONBLOCK_CLOEXEC = 0x800 + 0x80000
 local CLOEXEC = 0x80000
 local MSG_NOSIGNAL = 0x4000
@@ -160,13 +164,14 @@ end
 
 -- --------------------------------------------------------------------- sockets
 
+-- host: an address, of IPv6 where it has a colon; 127.0.0.1 by default.
 local function tcp_address(port, host)
-  local address = ffi.new("struct spec_in")
-  address.family = AF_INET
+  host = host or "127.0.0.1"
+  local sixth = host:find(":", 1, true) ~= nil
+  local address = ffi.new(sixth and "struct spec_in6" or "struct spec_in")
+  address.family = sixth and AF_INET6 or AF_INET
   address.port = bit.bor(bit.lshift(bit.band(port, 255), 8), bit.rshift(port, 8))
-  local a, b, c, d = (host or "127.0.0.1"):match("^(%d+)%.(%d+)%.(%d+)%.(%d+)$")
-  address.address[0], address.address[1] = tonumber(a), tonumber(b)
-  address.address[2], address.address[3] = tonumber(c), tonumber(d)
+  assert(C.inet_pton(address.family, host, address.address) == 1, host)
   return address
 end
 
@@ -193,8 +198,8 @@ end
 -- path). The descriptor and the port, or nil, reason.
 function M.listen(options)
   local unix = options.unix
-  local fd = C.socket(unix and AF_UNIX or AF_INET, SOCK_STREAM + NONBLOCK_CLOEXEC, 0)
   local address = unix and unix_address(unix) or tcp_address(options.port or 0, options.host)
+  local fd = C.socket(address.family, SOCK_STREAM + NONBLOCK_CLOEXEC, 0)
   if not unix then set_int(fd, M.SOL_SOCKET, M.SO_REUSEADDR, 1) end
   if options.rcvbuf then set_int(fd, M.SOL_SOCKET, M.SO_RCVBUF, options.rcvbuf) end
   if C.bind(fd, address, ffi.sizeof(address)) ~= 0
@@ -221,9 +226,9 @@ end
 
 -- Starts to connect: the descriptor. options: port and host, or unix.
 function M.connect(options)
-  local fd = C.socket(options.unix and AF_UNIX or AF_INET, SOCK_STREAM + NONBLOCK_CLOEXEC, 0)
   local address = options.unix and unix_address(options.unix)
     or tcp_address(options.port, options.host)
+  local fd = C.socket(address.family, SOCK_STREAM + NONBLOCK_CLOEXEC, 0)
   if C.connect(fd, address, ffi.sizeof(address)) ~= 0 and ffi.errno() ~= M.EINPROGRESS then
     local _, reason, code = failed("connect")
     C.close(fd)
