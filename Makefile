@@ -4,12 +4,13 @@
 #   make demo        install what is missing, build, run the demo on a private memcached
 #   make test        install what is missing, build, run every spec; ONLY=spec/url_spec.lua: one
 #   make test-asan   the same under AddressSanitizer and UBSan, built in build/asan
+#   make fuzz        libFuzzer for SECONDS=20 on each target of spec/fuzz; REPLAY=FILE: one input
 #   make bench       measure tasks that share one connection, and what Nagle's algorithm costs
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
 #   make install     program, library, header under PREFIX (/usr/local), below DESTDIR
 #   make deps        install what building and `make test` need (Debian packages)
-#   make deps-ci     ... and what lint needs
+#   make deps-ci     ... and what lint and fuzz need
 #   make clean
 #
 # V=1 shows the commands.
@@ -24,6 +25,7 @@ JOBS    := $(shell nproc)
 PACKAGES    := gcc libc6-dev pkg-config luajit libluajit-5.1-dev libevent-dev
 PACKAGES    += memcached lua-busted lua-cjson
 PACKAGES_CI := $(PACKAGES) lua-check cppcheck clang clang-tidy clang-format
+PACKAGES_CI += libclang-rt-dev llvm
 
 LIBRARIES := luajit libevent_core
 WARNINGS  := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
@@ -33,13 +35,20 @@ COMPILE    = $(CC) $(LANGUAGE) $(WARNINGS) $(CFLAGS)
 LINK       = $(shell pkg-config --libs $(LIBRARIES)) -lpthread
 SANITIZE  := -fsanitize=address,undefined -fno-sanitize-recover=all
 
+# The targets of spec/fuzz, and what each is made of beside its own file.
+FUZZ       := meta ascii url
+FUZZ_MAIN  := replay
+FUZZ_meta  := replies
+FUZZ_ascii := replies
+
 SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
 C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
+FUZZERS := $(FUZZ:%=$(BUILD)/spec/fuzz_%)
 TOOLS   := $(patsubst spec/support/%.c,$(BUILD)/spec/%,$(wildcard spec/support/*.c))
 PROXY   := $(wildcard spec/proxy/*.c)
-C_FILES := $(wildcard src/*.c spec/c/*.c spec/support/*.c) $(PROXY)
-HEADERS := $(wildcard src/*.h spec/c/*.h spec/proxy/*.h)
+C_FILES := $(wildcard src/*.c spec/c/*.c spec/fuzz/*.c spec/support/*.c) $(PROXY)
+HEADERS := $(wildcard src/*.h spec/c/*.h spec/fuzz/*.h spec/proxy/*.h)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
 Q := $(if $(V),,@)
@@ -47,7 +56,7 @@ Q := $(if $(V),,@)
 # The first make starts another with a job for each processor; deeper ones share these.
 SUBMAKE := +@$(MAKE) --no-print-directory $(if $(filter 0,$(MAKELEVEL)),-j$(JOBS))
 
-.PHONY: all specs demo test test-asan bench fmt install deps deps-ci clean ready
+.PHONY: all specs demo test test-asan fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) bench fmt install deps deps-ci clean ready
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
 
@@ -83,7 +92,7 @@ $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_mo
 	    '(const char *)$(call module_array,$m), sizeof $(call module_array,$m)},';) \
 	echo '    {NULL, NULL, 0}};'
 
-specs: all $(C_SPECS) $(TOOLS) $(BUILD)/spec/proxy
+specs: all $(C_SPECS) $(FUZZERS) $(TOOLS) $(BUILD)/spec/proxy
 
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
 	@echo "compile $<"
@@ -99,7 +108,18 @@ $(BUILD)/spec/proxy: $(PROXY) $(wildcard spec/proxy/*.h) Makefile | ready
 	@echo "compile spec/proxy"
 	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) -o $@ $(PROXY)
 
--include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d)
+.SECONDEXPANSION:
+$(FUZZERS): $(BUILD)/spec/fuzz_%: $(BUILD)/fuzz/%.o $(BUILD)/fuzz/fuzz.o \
+    $$(addprefix $(BUILD)/fuzz/,$$(addsuffix .o,$(FUZZ_MAIN) $$(FUZZ_$$*))) \
+    $(BUILD)/libmoonjay.a
+	@echo "link    $@"
+	$Q$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LINK)
+
+$(BUILD)/fuzz/%.o: spec/fuzz/%.c Makefile | ready
+	@echo "compile $<"
+	$Q$(COMPILE) -MMD -MP -c -o $@ $<
+
+-include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d $(BUILD)/fuzz/*.d)
 
 # Says in one line what is missing before the compiler says it in a hundred.
 ready:
@@ -114,7 +134,7 @@ ready:
 	    echo "moonjay cannot be built without:$$lacking ('make deps' installs them)" >&2; \
 	    exit 1; \
 	fi; \
-	mkdir -p $(BUILD)/spec
+	mkdir -p $(BUILD)/spec $(BUILD)/fuzz
 
 # ---- run -----------------------------------------------------------------------------------
 
@@ -129,6 +149,30 @@ test: deps
 test-asan:
 	$(SUBMAKE) test BUILD=build/asan LDFLAGS="$(SANITIZE)" \
 	    CFLAGS="-O1 -g -fno-omit-frame-pointer $(SANITIZE)"
+
+# Built in build/clang. A corpus grows in build/fuzz from run to run; a finding is left there too.
+SECONDS := 20
+SEED    := $(shell echo $$$$)
+FUZZED   = $(BUILD)/clang
+
+fuzz:
+	@command -v clang >/dev/null || { \
+	    echo "make fuzz needs clang, which is not there ('make deps-ci' installs it)" >&2; \
+	    exit 1; \
+	}
+	$(SUBMAKE) all
+	$(SUBMAKE) fuzzers BUILD=$(FUZZED) CC=clang FUZZ_MAIN= \
+	    CFLAGS="-O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link $(SANITIZE)" \
+	    LDFLAGS="-fsanitize=fuzzer $(SANITIZE)"
+	$(SUBMAKE) $(if $(REPLAY),fuzz-replay,--keep-going $(FUZZ:%=fuzz-%))
+
+fuzzers: $(FUZZERS)
+
+$(FUZZ:%=fuzz-%): fuzz-%:
+	@BUILD=$(BUILD) FUZZED=$(FUZZED) SECONDS=$(SECONDS) SEED=$(SEED) spec/fuzz/run $*
+
+fuzz-replay:
+	@BUILD=$(BUILD) FUZZED=$(FUZZED) spec/fuzz/run --replay $(REPLAY)
 
 bench:
 	$(SUBMAKE) all $(TOOLS)
