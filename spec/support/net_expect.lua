@@ -22,126 +22,107 @@ local function member(list, value)
   return false
 end
 
-local function is_named(outcome, name)
-  return outcome[name] == true or outcome.error ~= nil and outcome.error.kind == name
-end
-
 -- Every single outcome that this one holds.
 local function singles(outcome)
   if outcome.background then return outcome.background.seen end
   return outcome.list or { outcome }
 end
 
-local function each(outcome, test)
-  for _, one in ipairs(singles(outcome)) do
-    if not test(one) then return false end
-  end
-  return true
-end
-
-local function all_values(want, outcome)
-  return outcome.list ~= nil and #outcome.list > 0 and each(outcome, function(one)
-    return one.value == want
-  end)
+local function is_named(outcome, name)
+  return outcome[name] == true or outcome.error ~= nil and outcome.error.kind == name
 end
 
 -- -------------------------------------------------------------- background
 
--- When each task was answered first after the fault; the longest it took, in ms. nil where one
--- never was.
+-- How long it took, after the fault was over, until each task had been answered; in ms. Where
+-- there was no fault, since the load began. Infinite where one never was.
 local function recovery_ms(outcome)
-  local first, report = {}, outcome.background
+  local report, first, since = outcome.background, {}, outcome.restored_ms
+  for _, run in ipairs(report.runs) do since = since or run.from end
   for _, run in ipairs(report.runs) do
-    local answered = not report.seen[run.what].error
-    local at = math.max(run.from, outcome.restored_ms)
-    first[run.task] = first[run.task] or math.huge
-    if answered and run.to >= outcome.restored_ms then
-      first[run.task] = math.min(first[run.task], at)
-    end
+    local answered = not report.seen[run.what].error and run.to >= since
+    local at = answered and math.max(run.from, since) or math.huge
+    first[run.task] = math.min(first[run.task] or math.huge, at)
   end
   local last = 0
-  for _, at in pairs(first) do last = math.max(last, at - outcome.restored_ms) end
+  for _, at in pairs(first) do last = math.max(last, at - since) end
   return last
 end
 
 local function recovers(want, outcome)
-  return outcome.background ~= nil and #outcome.background.runs > 0
-    and recovery_ms(outcome) <= want
+  local report = outcome.background
+  return report ~= nil and #report.runs > 0 and recovery_ms(outcome) <= want
 end
 
 -- ------------------------------------------------------------------ checks
 
-local CHECKS = {
+-- Of one outcome; of each, where there are many.
+local OF_ONE = {
+  never = function(want, got)
+    for _, name in ipairs(want) do
+      if is_named(got, name) then return false end
+    end
+    return true
+  end,
+  never_b64 = function(want, got)
+    for _, text in ipairs(want) do
+      if got.value and got.value:find(base64.decode(text), 1, true) then return false end
+    end
+    return true
+  end,
+  errors_only = function(want, got) return not got.error or member(want, got.error.kind) end,
+  errors_typed = function(want, got)
+    return want == (not got.error or got.error.typed == true)
+  end,
+  sent = function(want, got) return got.error ~= nil and got.error.sent == want end,
+  phase = function(want, got) return got.error ~= nil and got.error.phase == want end,
+}
+
+-- Of a whole step.
+local OF_STEP = {
   within_ms = function(want, got) return got.took_ms <= want end,
   max_latency_ms = function(want, got)
     return (got.took_ms or got.background.longest_ms) <= want
   end,
-  never = function(want, got)
-    return each(got, function(one)
-      for _, name in ipairs(want) do
-        if is_named(one, name) then return false end
-      end
-      return true
-    end)
-  end,
-  never_b64 = function(want, got)
-    return each(got, function(one)
-      for _, text in ipairs(want) do
-        if one.value and one.value:find(base64.decode(text), 1, true) then return false end
-      end
-      return true
-    end)
-  end,
-  errors_only = function(want, got)
-    return each(got, function(one) return not one.error or member(want, one.error.kind) end)
-  end,
-  errors_typed = function(want, got)
-    return want == each(got, function(one) return not one.error or one.error.typed end)
-  end,
-  all_value_b64 = function(want, got) return all_values(base64.decode(want), got) end,
   recovers_within_ms = recovers,
   process_alive = function(want, got) return got.alive == want end,
   client_open_sockets_max = function(want, got) return got.sockets <= want end,
   new_connections = function(want, got) return got.connections == want end,
-  new_connections_max = function(want, got) return got.connections <= want end,
   connect_attempts_per_second_max = function(want, got)
     return got.attempts ~= nil and got.attempts <= want
   end,
-  sent = function(want, got)
-    return each(got, function(one) return one.error ~= nil and one.error.sent == want end)
-  end,
-  phase = function(want, got)
-    return each(got, function(one) return one.error ~= nil and one.error.phase == want end)
-  end,
 }
 
--- What a plain expectation says of one outcome must hold for each of many.
-local OF_MANY = { all = true, count = true, any = true }
+-- These are expect.lua's own, and speak of a list.
+local OF_LIST = { all = true, count = true }
 
-local function mismatch_of_many(expected, outcome)
-  local plain, whole = {}, {}
+local function split(expected)
+  local of_one, of_step = {}, {}
   for name, want in pairs(expected) do
-    local to = (CHECKS[name] or OF_MANY[name]) and whole or plain
-    to[name] = want
+    if name == "all_value_b64" then
+      of_step.all = { value_b64 = want }
+    elseif OF_STEP[name] or OF_LIST[name] then
+      of_step[name] = want
+    elseif not (name == "any" and want == true) then -- which says that whatever came is fine
+      of_one[name] = want
+    end
   end
-  local wrong = expect.mismatch(whole, outcome, CHECKS)
-  for i, one in ipairs(singles(outcome)) do
-    if wrong then break end
-    wrong = expect.mismatch(plain, one)
-    if wrong then wrong = ("result %d: %s"):format(i, wrong) end
+  return of_one, of_step
+end
+
+-- Where a step did nothing the number of times it should have, that is no success of each.
+local function mismatch_of_each(expected, outcome)
+  local list = singles(outcome)
+  if #list == 0 and next(expected) then return "there were no results" end
+  for i, one in ipairs(list) do
+    local wrong = expect.mismatch(expected, one, OF_ONE)
+    if wrong then return #list == 1 and wrong or ("result %d: %s"):format(i, wrong) end
   end
-  return wrong
 end
 
 function M.mismatch(expected, outcome)
-  -- "any": true says that whatever came is fine.
-  if expected.any == true then
-    local rest = {}
-    for name, want in pairs(expected) do rest[name] = name ~= "any" and want or nil end
-    expected = rest
-  end
-  if outcome.list or outcome.background then return mismatch_of_many(expected, outcome) end
-  return expect.mismatch(expected, outcome, CHECKS)
+  local of_one, of_step = split(expected)
+  return expect.mismatch(of_step, outcome, OF_STEP) or mismatch_of_each(of_one, outcome)
 end
 
 return M

@@ -12,7 +12,7 @@
 --   netns                 client and server are alone in a network namespace
 --   netem                 they are in one each, with a wire between: "delay 200ms 10ms",
 --                         "loss 5%", "rate 1mbit"
---   count_connects        a namespace too, for it counts what connects
+--   count_connects, dns   a namespace too: to count what connects, for a name server
 --   hosts                 the text of /etc/hosts, as the client sees it
 --   resolv_conf           the text of /etc/resolv.conf, likewise; by default nobody is asked
 --   client_rlimit_nofile  how many descriptors the client may have
@@ -62,7 +62,7 @@ end
 -- ------------------------------------------------------------------- rights
 
 local function wants_network(setup)
-  return setup.netns or setup.netem or setup.count_connects
+  return setup.netns or setup.netem or setup.count_connects or setup.dns
 end
 
 local function wants_files(setup)

@@ -13,6 +13,9 @@
 --   preload, preload_fill, fill_connections, fill_until  see net_filler.lua
 --   backlog, accept, fill_connections                    see net_listener.lua
 --   dead_hosts           addresses on which the same port never answers
+--   dns                  { answers, rcode, delay_ms }: see name_server.lua
+--   proxy                settings of a fault proxy in between (see proxy.lua); a note that asks
+--                        for one that forwards byte by byte is one
 --   connections, server_chunks, and their _meta              the fake's script; else it answers
 --                        once, { a = "1" }, and resets
 
@@ -20,6 +23,7 @@ local cjson = require "cjson"
 local memcached = require "spec.support.memcached"
 local posix = require "spec.support.posix"
 local process = require "spec.support.process"
+local proxy = require "spec.support.proxy"
 local wait = require "spec.support.wait"
 
 local M = {}
@@ -101,9 +105,13 @@ local function start_memcached(self, more)
     words[2], words[3] = "-u", "root"
   end
   for _, word in ipairs(self.words) do words[#words + 1] = word end
+  words.errors = true
   local child = launch(self, "main", words)
   wait.until_true(SECONDS, "memcached to listen", function()
-    assert(child:running(), "memcached did not start")
+    if not child:running() then
+      local _, status, errors = child:finish(1)
+      error(("memcached ended with status %d: %s"):format(status, errors), 0)
+    end
     return memcached.listens(child.pid, self.where.path or self.where.port)
   end)
   fill_up(self, more or self.setup)
@@ -149,6 +157,47 @@ end
 local STARTS = { memcached = start_memcached, python_listener = start_listener,
                  wirefake = start_fake, none = function() end }
 
+-- ------------------------------------------------------------ what is beside
+
+local function start_dead_hosts(self)
+  for _, host in ipairs(self.setup.dead_hosts or {}) do
+    local child = launch(self, "dead", {
+      "luajit", "spec/support/net_listener.lua", host, tostring(self.where.port), "false", "0",
+      "4", input = true,
+    })
+    child:read_line(SECONDS)
+  end
+end
+
+local function start_name_server(self)
+  local dns = self.setup.dns
+  if not dns then return end
+  local child = launch(self, "names", {
+    "luajit", "spec/support/name_server.lua", table.concat(dns.answers or {}, ","),
+    dns.rcode or "ok", tostring(dns.delay_ms or 0), input = true,
+  })
+  child:read_line(SECONDS)
+end
+
+local BYTE_BY_BYTE = { piece_up = 1, piece_down = 1, gap = 0.0001 }
+
+local function proxy_settings(setup)
+  if setup.proxy then return setup.proxy end
+  return tostring(setup.note):find("byte by byte", 1, true) and BYTE_BY_BYTE
+end
+
+-- The proxy stands where the specs run, which has no way into a namespace.
+local function start_proxy(self)
+  local settings = proxy_settings(self.setup)
+  if not settings then return end
+  if self.place.wire then error("there is no proxy in a namespace", 0) end
+  self.proxy = proxy.start()
+  local options = { to = self.where }
+  for name, value in pairs(settings) do options[name] = value end
+  self.route = self.proxy:route(options)
+  self.url = self.route.url
+end
+
 -- ------------------------------------------------------------------- server
 
 -- Why there is no such server here, or nil.
@@ -166,16 +215,6 @@ local function kind_of(text)
   return kind, tonumber(seconds)
 end
 
-local function start_dead_hosts(self)
-  for _, host in ipairs(self.setup.dead_hosts or {}) do
-    local child = launch(self, "dead", {
-      "luajit", "spec/support/net_listener.lua", host, tostring(self.where.port), "false", "0",
-      "4", input = true,
-    })
-    child:read_line(SECONDS)
-  end
-end
-
 -- options: setup, place, protocol, port, and fill(text). Starts nothing yet.
 function M.new(options)
   local self = setmetatable(options, M)
@@ -191,6 +230,8 @@ end
 -- The first start, with what stands beside the server. One that is absent at first comes later.
 function M:open()
   start_dead_hosts(self)
+  start_name_server(self)
+  start_proxy(self)
   if not self.absent_seconds then self:start() end
 end
 
@@ -218,6 +259,7 @@ function M:kill(name)
 end
 
 function M:stop()
+  if self.proxy then self.proxy:stop() end
   for _, child in ipairs(self.children) do child:stop() end
 end
 

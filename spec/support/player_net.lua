@@ -35,19 +35,22 @@ end
 local SETUP_WORDS = set_of [[
   server port url args backlog fill_connections accept fill_until preload preload_fill hosts
   netns netem note client_rlimit_nofile client_lsof count_connects dead_hosts resolv_conf
-  client_unprivileged connections server_chunks connections_meta server_chunks_meta
+  client_unprivileged dns proxy connections server_chunks connections_meta server_chunks_meta
 ]]
 
 -- The steps, and the words that each may have.
 local STEP_WORDS = {
   client = set_of "do op key keys timeout_ms times count value_b64 value_fill ttl flags note",
-  client_bg = set_of "do op key keys tasks ms timeout_ms pool_size count note",
+  client_bg = set_of [[
+    do op key keys tasks ms timeout_ms pool_size count value_b64 value_fill ttl flags note
+  ]],
   signal = set_of "do sig after_ms note",
   signal_client = set_of "do sig after_ms note",
   kill = set_of "do sig after_ms note",
   start = set_of "do after_ms preload preload_fill note",
   netem = set_of "do netem after_ms note",
   link = set_of "do state after_ms note",
+  proxy = set_of "do set act on seconds after_ms note",
   sleep = set_of "do ms note",
 }
 
@@ -93,13 +96,17 @@ end
 
 -- ------------------------------------------------------------------- client
 
+-- The time that a step's call may take; nil where it makes none.
+local function timeout_of(step)
+  local calls = step["do"] == "client" or step["do"] == "client_bg"
+  return calls and (step.timeout_ms or DEFAULT_TIMEOUT_MS) or nil
+end
+
+-- The timeout of the connection, which shorter calls undercut.
 local function longest_timeout(case)
-  local longest
-  for _, step in ipairs(case.steps) do
-    local ms = step.timeout_ms
-    if ms and (not longest or ms > longest) then longest = ms end
-  end
-  return longest or DEFAULT_TIMEOUT_MS
+  local longest = 0
+  for _, step in ipairs(case.steps) do longest = math.max(longest, timeout_of(step) or 0) end
+  return longest > 0 and longest or DEFAULT_TIMEOUT_MS
 end
 
 local function pool_size(case)
@@ -211,7 +218,7 @@ end
 function STEPS.client(self, step)
   local id = order(self, {
     what = "call", request = step, times = step.times,
-    timeout_ms = step.timeout_ms or DEFAULT_TIMEOUT_MS,
+    timeout_ms = timeout_of(step),
   })
   finish_step(self, answer_to(self, id).outcome)
 end
@@ -220,7 +227,7 @@ end
 function STEPS.client_bg(self, step)
   local id = order(self, {
     what = "background", request = step, tasks = step.tasks or 1, ms = step.ms,
-    timeout_ms = step.timeout_ms or DEFAULT_TIMEOUT_MS,
+    timeout_ms = timeout_of(step),
   })
   local outcome = {}
   self.outcomes[#self.outcomes + 1] = outcome
@@ -262,6 +269,14 @@ function STEPS.link(self, step)
   if step.state == "up" then restored(self) end
 end
 
+-- Settings, or a deed, of the fault proxy: see proxy.lua.
+function STEPS.proxy(self, step)
+  if step.set then self.server.route:set(step.set) end
+  if not step.act then return end
+  local done = self.server.route:act(step.act, step.on or "all", step.seconds)
+  if done == 0 then error(("the proxy had no link to %s"):format(step.act), 0) end
+end
+
 function STEPS.sleep(_, step)
   mj.sleep(step.ms / 1000)
 end
@@ -284,7 +299,7 @@ end
 local function wait_for_background(self)
   for _, one in ipairs(self.background) do
     one.outcome.background = answer_to(self, one.id)
-    one.outcome.restored_ms = self.restored_ms or 0
+    one.outcome.restored_ms = self.restored_ms
     look(self, one.outcome)
   end
 end

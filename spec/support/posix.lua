@@ -56,6 +56,8 @@ if not pcall(ffi.typeof, "struct spec_pollfd") then
     int shutdown(int, int);
     ssize_t recv(int, void *, size_t, int);
     ssize_t send(int, const void *, size_t, int);
+    ssize_t recvfrom(int, void *, size_t, int, void *, unsigned *);
+    ssize_t sendto(int, const void *, size_t, int, const void *, unsigned);
     char *strerror(int);
   ]]
 end
@@ -69,7 +71,8 @@ M.SOL_SOCKET, M.IPPROTO_TCP = 1, 6
 M.SO_REUSEADDR, M.SO_SNDBUF, M.SO_RCVBUF, M.SO_KEEPALIVE, M.SO_LINGER = 2, 7, 8, 9, 13
 M.TCP_NODELAY, M.TCP_KEEPIDLE = 1, 4
 
-local AF_UNIX, AF_INET, AF_INET6, SOCK_STREAM = 1, 2, 10, 1
+local AF_UNIX, AF_INET, AF_INET6 = 1, 2, 10
+local SOCK_STREAM, SOCK_DGRAM = 1, 2
 local NONBLOCK_CLOEXEC = 0x800 + 0x80000
 local CLOEXEC = 0x80000
 local MSG_NOSIGNAL = 0x4000
@@ -165,7 +168,7 @@ end
 -- --------------------------------------------------------------------- sockets
 
 -- host: an address, of IPv6 where it has a colon; 127.0.0.1 by default.
-local function tcp_address(port, host)
+local function inet_address(port, host)
   host = host or "127.0.0.1"
   local sixth = host:find(":", 1, true) ~= nil
   local address = ffi.new(sixth and "struct spec_in6" or "struct spec_in")
@@ -198,7 +201,7 @@ end
 -- path). The descriptor and the port, or nil, reason.
 function M.listen(options)
   local unix = options.unix
-  local address = unix and unix_address(unix) or tcp_address(options.port or 0, options.host)
+  local address = unix and unix_address(unix) or inet_address(options.port or 0, options.host)
   local fd = C.socket(address.family, SOCK_STREAM + NONBLOCK_CLOEXEC, 0)
   if not unix then set_int(fd, M.SOL_SOCKET, M.SO_REUSEADDR, 1) end
   if options.rcvbuf then set_int(fd, M.SOL_SOCKET, M.SO_RCVBUF, options.rcvbuf) end
@@ -227,7 +230,7 @@ end
 -- Starts to connect: the descriptor. options: port and host, or unix.
 function M.connect(options)
   local address = options.unix and unix_address(options.unix)
-    or tcp_address(options.port, options.host)
+    or inet_address(options.port, options.host)
   local fd = C.socket(address.family, SOCK_STREAM + NONBLOCK_CLOEXEC, 0)
   if C.connect(fd, address, ffi.sizeof(address)) ~= 0 and ffi.errno() ~= M.EINPROGRESS then
     local _, reason, code = failed("connect")
@@ -235,6 +238,32 @@ function M.connect(options)
     return nil, reason, code
   end
   return fd
+end
+
+-- A UDP socket that is bound there.
+function M.datagrams(host, port)
+  local address = inet_address(port, host)
+  local fd = C.socket(address.family, SOCK_DGRAM + NONBLOCK_CLOEXEC, 0)
+  if C.bind(fd, address, ffi.sizeof(address)) ~= 0 then return failed("bind") end
+  return fd
+end
+
+-- The next datagram, and where it came from; nil if none waits.
+function M.recv_from(fd)
+  local from, size = ffi.new("struct spec_in6"), ffi.new("unsigned[1]", 28)
+  local data, reason = taken(C.recvfrom(fd, room, CHUNK, 0, from, size), "recvfrom")
+  if not data then return nil, reason end
+  return data, { address = from, size = size[0] }
+end
+
+function M.send_to(fd, data, to)
+  C.sendto(fd, data, #data, MSG_NOSIGNAL, to.address, to.size)
+end
+
+-- The bytes of an address, of IPv6 where it has a colon.
+function M.address_bytes(host)
+  local address = inet_address(0, host)
+  return ffi.string(address.address, ffi.sizeof(address.address))
 end
 
 function M.shutdown_write(fd)
