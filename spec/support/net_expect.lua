@@ -72,7 +72,7 @@ local OF_ONE = {
   end,
   errors_only = function(want, got) return not got.error or member(want, got.error.kind) end,
   errors_typed = function(want, got)
-    return want == (not got.error or got.error.typed == true)
+    return want == true and (not got.error or got.error.typed)
   end,
   sent = function(want, got) return got.error ~= nil and got.error.sent == want end,
   phase = function(want, got) return got.error ~= nil and got.error.phase == want end,
@@ -115,7 +115,9 @@ local function mismatch_of_each(expected, outcome)
   local list = singles(outcome)
   if #list == 0 and next(expected) then return "there were no results" end
   for i, one in ipairs(list) do
-    local wrong = expect.mismatch(expected, one, OF_ONE)
+    -- What was thrown, or is no error of ours, is never right.
+    local thrown = one.error and not one.error.typed and tostring(one.error)
+    local wrong = thrown or expect.mismatch(expected, one, OF_ONE)
     if wrong then return #list == 1 and wrong or ("result %d: %s"):format(i, wrong) end
   end
 end

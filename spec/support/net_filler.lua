@@ -4,8 +4,8 @@
 --
 -- PLAN is a file with one JSON object: host and port, or path; preload = { key = value };
 -- preload_fill = { key = size }; connections = how many to open, if the server takes them;
--- fill_until = a text: open more until the server says that. It prints "READY" when all is done,
--- and holds the connections open until its standard input ends.
+-- fill_until = a text: open more until the server says that. When all is done it prints
+-- "READY", and holds the connections open until its standard input ends.
 
 package.path = "./?.lua;" .. package.path
 

@@ -17,6 +17,7 @@ local net_expect = require "spec.support.net_expect"
 local net_place = require "spec.support.net_place"
 local net_server = require "spec.support.net_server"
 local memcached = require "spec.support.memcached"
+local ops = require "spec.support.ops"
 local posix = require "spec.support.posix"
 local process = require "spec.support.process"
 local program = require "spec.support.program"
@@ -79,6 +80,9 @@ function M.protocols(case)
   return PROTOCOLS[case.proto] or { "ascii", "meta", "auto" }
 end
 
+-- Calls that net_client.lua makes of several; all others are those of ops.lua.
+local SEVERAL = set_of "pipeline_get set_get_many"
+
 local function check_words(case)
   for name in pairs(case.setup) do
     if not SETUP_WORDS[name] then error(("setup: %q is not known here"):format(name), 0) end
@@ -86,6 +90,9 @@ local function check_words(case)
   for _, step in ipairs(case.steps) do
     local known = STEP_WORDS[step["do"]]
     if not known then error(("no step %q is known here"):format(tostring(step["do"])), 0) end
+    if step.op and not SEVERAL[step.op] and not ops.knows(step.op) then
+      error(("no op %q is known here"):format(step.op), 0)
+    end
     for name in pairs(step) do
       if not known[name] then
         error(("step %s: %q is not known here"):format(step["do"], name), 0)
@@ -307,8 +314,8 @@ end
 -- The client is there before anything happens to its server: where that comes first, it has
 -- connected already.
 local function connect_first(self)
-  local first = self.case.steps[1]["do"]
-  if first == "client" or first == "client_bg" then return end
+  local first = self.case.steps[1]
+  if first and timeout_of(first) then return end
   answer_to(self, order(self, { what = "connect", timeout_ms = DEFAULT_TIMEOUT_MS }))
   look(self, {})
 end
