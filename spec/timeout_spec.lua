@@ -195,3 +195,59 @@ describe("a call on a connection that was closed before it", function()
     assert.is_true(err.retryable)
   end))
 end)
+
+describe("a wait for room", function()
+  -- Answers gets that miss.
+  local function answer(peer, lines)
+    for _, line in ipairs(lines) do peer:send("EN", hand.token(line), "\r\n") end
+  end
+
+  it("is paid from a pipeline's one timeout, however often it waits", cleaned(function()
+    local peer = hand.listen()
+    local conn = peer:connect("max_inflight=2&timeout=600ms&stall_timeout=30s")
+    local started = posix.now()
+    local running = mj.spawn(function()
+      local p = conn:pipeline()
+      for i = 1, 8 do p:get("key:" .. i) end
+      return p:run(), posix.now() - started
+    end)
+    local first = peer:lines(2)
+    wait.pause(0.4)
+    answer(peer, first)
+    peer:lines(2) -- the next two, in time
+    local replies, took = running:wait(10)
+    assert.equal(6, replies.failed)
+    for i = 1, 8 do
+      if i < 3 then
+        assert.is_nil(replies.errors[i])
+      else
+        assert.equal("timeout", replies.errors[i].kind)
+        assert.equal(i < 5 and "maybe" or "no", replies.errors[i].sent)
+      end
+    end
+    assert.is_true(took > 0.55 and took < 0.9, took)
+    conn:close()
+  end))
+
+  it("delays the end of nobody who stood behind a pipeline in it", cleaned(function()
+    local peer = hand.listen()
+    local conn = peer:connect("max_inflight=4&timeout=600ms&stall_timeout=30s")
+    local filling = spawn_gets(conn, { "a", "b", "c", "d" })
+    local lines = peer:lines(4)
+    local started = posix.now()
+    mj.spawn(function() conn:pipeline():get("e"):get("f"):run() end)
+    local behind = mj.spawn(function()
+      local value, err = conn:get("g")
+      return value, err, posix.now() - started
+    end)
+    wait.until_true(5, "both to be parked", function() return conn:counters().parked == 2 end)
+    wait.pause(0.4)
+    answer(peer, lines)
+    mj.check(mj.all(filling))
+    peer:lines(3)
+    local value, err, took = behind:wait(10)
+    failed("timeout", value, err)
+    assert.is_true(took < 0.9, took)
+    conn:close()
+  end))
+end)

@@ -73,7 +73,7 @@ struct mj__conn_counters {
 /* A wait for room in a connection that is full. Embedded or allocated by its owner. */
 struct mj__parked {
     struct mj__parked *next;
-    mj__time deadline;
+    mj__time deadline; /* 0: to be set by mj__conn_park. One that waited before keeps its own */
     /* error NULL: there is room, submit now. */
     void (*ready)(struct mj__parked *, const struct mj__error *error);
 };
@@ -102,7 +102,7 @@ void mj__conn_abandon(struct mj__conn *, uint64_t seq, struct mj__error *error);
 void mj__conn_abandon_all(struct mj__conn *, mj__done_fn *done, const void *arg,
                           struct mj__error *error);
 
-/* Waits for room, behind those that wait already; its deadline is set here. */
+/* Waits for room, behind those that wait already. */
 void mj__conn_park(struct mj__conn *, struct mj__parked *);
 /* No longer waits: harmless when it does not. */
 void mj__conn_unpark(struct mj__conn *, struct mj__parked *);
@@ -110,7 +110,8 @@ void mj__conn_unpark(struct mj__conn *, struct mj__parked *);
  * the deadline that was set when it was parked. To be called once for every `ready`. */
 void mj__conn_redeem(struct mj__conn *, const struct mj__parked *);
 /* One that submits many comes: while there is room, some more are let in behind the first, so that
- * two of them do not take turns with single requests. Ended by mj__conn_return_ticket. */
+ * two of them do not take turns with single requests. All have its deadline. Ended by
+ * mj__conn_return_ticket. */
 void mj__conn_allow_more(struct mj__conn *);
 /* It came, and does not submit after all; or no more. */
 void mj__conn_return_ticket(struct mj__conn *);

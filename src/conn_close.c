@@ -7,7 +7,8 @@
 void mj__conn_forget_requests(struct mj__conn *conn) {
     mj__outgoing_release(conn->pool, &conn->out);
     mj__requests_release(conn->pool, &conn->requests);
-    conn->undated = conn->expiring = 0; /* as the queue, which is empty and starts anew */
+    /* As the queue, which is empty and starts anew. */
+    conn->undated = conn->expiring = conn->disorder = 0;
     conn->silent = 0;
     mj__conn_owe(conn);
 }

@@ -60,10 +60,27 @@ void mj__conn_abandon_all(struct mj__conn *conn, mj__done_fn *done, const void *
     }
 }
 
+/* A parked one whose time is up, or NULL. Not always the first: one that waits again keeps its
+ * deadline. */
+static struct mj__parked *overdue(struct mj__conn *conn, mj__time now) {
+    if (now < conn->parked_until) {
+        return NULL;
+    }
+    mj__time until = MJ__NEVER;
+    for (struct mj__parked *at = conn->parked; at != NULL; at = at->next) {
+        if (at->deadline <= now) {
+            return at;
+        }
+        until = mj__earlier(until, at->deadline);
+    }
+    conn->parked_until = until;
+    return NULL;
+}
+
 static void expire_parked(struct mj__conn *conn, mj__time now) {
     struct mj__error error;
-    while (conn->parked != NULL && conn->parked->deadline <= now) {
-        struct mj__parked *parked = conn->parked;
+    struct mj__parked *parked;
+    while ((parked = overdue(conn, now)) != NULL) {
         mj__conn_unpark(conn, parked);
         conn->counters.timeouts++;
         char text[MJ__ERROR_TEXT];
@@ -76,6 +93,50 @@ static void expire_parked(struct mj__conn *conn, mj__time now) {
     }
 }
 
+/* The oldest request that somebody may still wait for; the tail, where there is none. Those
+ * without a done function (fences, quiet ones, given up) never expire. */
+static uint64_t first_waiting(struct mj__conn *conn) {
+    const struct mj__requests *queue = &conn->requests;
+    if (conn->expiring < queue->head) {
+        conn->expiring = queue->head;
+    }
+    while (conn->expiring != queue->tail &&
+           mj__requests_at(queue, conn->expiring)->done == NULL) {
+        conn->expiring++;
+    }
+    return conn->expiring;
+}
+
+/* The first request from `seq` on whose time is up; the tail, where there is none. They expire in
+ * their order, but for those that had to wait for room. */
+static uint64_t next_late(const struct mj__conn *conn, uint64_t seq, mj__time now) {
+    for (; seq != conn->requests.tail; seq++) {
+        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        if (request->done != NULL && request->deadline <= now) {
+            return seq;
+        }
+        if (request->done != NULL && seq >= conn->disorder) {
+            return conn->requests.tail;
+        }
+    }
+    return seq;
+}
+
+/* When the next request expires, MJ__NEVER where none does. */
+static mj__time first_deadline(struct mj__conn *conn) {
+    mj__time first = MJ__NEVER;
+    for (uint64_t seq = first_waiting(conn); seq != conn->requests.tail; seq++) {
+        const struct mj__request *request = mj__requests_at(&conn->requests, seq);
+        if (request->done != NULL) {
+            first = mj__earlier(first, request->deadline);
+        }
+        if (seq >= conn->disorder) {
+            break;
+        }
+    }
+    return first;
+}
+
 /* True: one of them was half written, and order is lost with it. */
 static bool expire_requests(struct mj__conn *conn, mj__time now) {
     struct mj__requests *queue = &conn->requests;
@@ -86,29 +147,21 @@ static bool expire_requests(struct mj__conn *conn, mj__time now) {
              (double)conn->endpoint.options.timeout / 1e9);
     mj__batch_begin(&batch, conn);
     batch.text = error.text;
-    if (conn->expiring < queue->head) {
-        conn->expiring = queue->head;
-    }
-    for (; conn->expiring != queue->tail; conn->expiring++) {
+    uint64_t seq = first_waiting(conn);
+    while ((seq = next_late(conn, seq, now)) != queue->tail) {
         mj__batch_room(&batch);
         if (conn->state == MJ__CONN_CLOSED) {
             break;
         }
-        struct mj__request *request = mj__requests_at(queue, conn->expiring);
-        if (request->done == NULL) { /* a fence's deadline would hide an earlier one */
-            continue;
-        }
-        if (request->deadline > now) {
-            break;
-        }
+        struct mj__request *request = mj__requests_at(queue, seq);
         struct mj__request expired = *request;
-        half |= mj__conn_progress(conn, conn->expiring) == MJ__HALF_WRITTEN;
+        half |= mj__conn_progress(conn, seq) == MJ__HALF_WRITTEN;
         /* Behind a half-written one nothing more will leave. */
-        struct mj__loss lost = half ? mj__loss_closed(conn, conn->expiring, MJ__TIMEOUT)
-                                    : mj__loss_given_up(conn, conn->expiring, MJ__TIMEOUT);
+        struct mj__loss lost = half ? mj__loss_closed(conn, seq, MJ__TIMEOUT)
+                                    : mj__loss_given_up(conn, seq, MJ__TIMEOUT);
         forget(conn, request);
         conn->counters.timeouts++;
-        mj__batch_add_lost(&batch, &expired, conn->expiring, lost);
+        mj__batch_add_lost(&batch, &expired, seq, lost);
     }
     mj__batch_end(&batch);
     return half;
@@ -130,19 +183,13 @@ static bool stalled(struct mj__conn *conn, mj__time now) {
     return true;
 }
 
-static bool oldest_is_late(const struct mj__conn *conn, mj__time now) {
-    const struct mj__requests *queue = &conn->requests;
-    uint64_t oldest = conn->expiring > queue->head ? conn->expiring : queue->head;
-    return oldest < queue->tail && mj__requests_at(queue, oldest)->deadline <= now;
-}
-
 /* Before a request is given up, what has come is read: after a pause of the whole process
  * more may lie ready than one read has taken. It ends with the replies to what is late. */
 static void read_what_came(struct mj__conn *conn, mj__time now) {
     uint64_t before;
     do {
         before = conn->counters.bytes_read;
-        if (oldest_is_late(conn, now)) {
+        if (next_late(conn, first_waiting(conn), now) != conn->requests.tail) {
             mj__conn_readable(conn);
         }
     } while (conn->counters.bytes_read != before && conn->state == MJ__CONN_OPEN);
@@ -167,11 +214,9 @@ mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
     } else if (conn->unfenced > 0) {
         next = conn->fence_due;
     }
-    if (conn->expiring < conn->requests.tail) {
-        next = mj__earlier(next, mj__requests_at(&conn->requests, conn->expiring)->deadline);
-    }
+    next = mj__earlier(next, first_deadline(conn));
     if (mj__requests_count(&conn->requests) > 0) {
         next = mj__earlier(next, conn->heard + conn->endpoint.options.stall_timeout);
     }
-    return conn->parked != NULL ? mj__earlier(next, conn->parked->deadline) : next;
+    return conn->parked != NULL ? mj__earlier(next, conn->parked_until) : next;
 }

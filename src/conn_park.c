@@ -14,8 +14,14 @@ bool mj__conn_is_full(const struct mj__conn *conn) {
 
 void mj__conn_park(struct mj__conn *conn, struct mj__parked *parked) {
     conn->allowed = 0;
+    conn->bound = false;
     parked->next = NULL;
-    parked->deadline = mj__clock() + conn->endpoint.options.timeout;
+    if (parked->deadline == 0) {
+        parked->deadline = mj__clock() + conn->endpoint.options.timeout;
+    }
+    conn->parked_until = conn->parked == NULL
+                             ? parked->deadline
+                             : mj__earlier(conn->parked_until, parked->deadline);
     *conn->parked_tail = parked;
     conn->parked_tail = &parked->next;
     conn->counters.parked++;
@@ -47,10 +53,11 @@ void mj__conn_redeem(struct mj__conn *conn, const struct mj__parked *parked) {
 
 void mj__conn_allow_more(struct mj__conn *conn) {
     conn->allowed = conn->ticket ? ALLOWED_MORE : 0;
+    conn->bound = conn->ticket;
 }
 
 void mj__conn_return_ticket(struct mj__conn *conn) {
-    conn->ticket = false;
+    conn->ticket = conn->bound = false;
     conn->allowed = 0;
     mj__conn_room(conn);
 }

@@ -108,6 +108,8 @@ struct mj__conn {
 
     uint64_t undated;  /* the first request without a deadline */
     uint64_t expiring; /* the first request whose deadline has not passed */
+    uint64_t disorder; /* requests from here on expire in their order */
+    mj__time latest;   /* the latest deadline given so far */
     uint32_t opaque;   /* the last token given, as a number */
     uint32_t unfenced; /* quiet requests behind the last ordinary one */
     uint64_t silent;   /* quiet requests that no reply has fenced yet */
@@ -115,9 +117,11 @@ struct mj__conn {
     mj__time fence_due;
     mj__time heard; /* when bytes last came, or when the first of these requests left */
     struct mj__parked *parked, **parked_tail;
+    mj__time parked_until; /* none of them expires before */
     uint32_t granted; /* told that there is room, and not yet come */
     bool ticket;      /* the next submit is one of those */
     uint32_t allowed; /* submits behind it that need not wait for others either */
+    bool bound;       /* submits behind it have its deadline */
     mj__time ticket_deadline;
     uint64_t popped_end; /* place in the outgoing stream where the oldest request begins */
 

@@ -209,7 +209,7 @@ int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
         return MJ__REFUSED;
     }
     conn->counters.requests++;
-    if (ticket) {
+    if (ticket || conn->bound) {
         mj__requests_at(&conn->requests, *seq)->deadline = conn->ticket_deadline;
     }
     if (conn->unfenced >= FENCE_AFTER) {
@@ -241,6 +241,11 @@ static void date_requests(struct mj__conn *conn) {
             request->deadline = deadline;
         } else { /* it was parked: the timer may have moved past its deadline since */
             first = mj__earlier(first, request->deadline);
+        }
+        if (request->deadline < conn->latest) {
+            conn->disorder = conn->undated;
+        } else {
+            conn->latest = request->deadline;
         }
     }
     mj__conn_wake_at(conn, first);
@@ -284,8 +289,8 @@ void mj__conn_flush(struct mj__deferred *deferred) {
     if (conn->state == MJ__CONN_OPEN) { /* still */
         date_requests(conn);
     }
-    if (conn->parked != NULL) { /* the first of them is the first to expire */
-        mj__conn_wake_at(conn, conn->parked->deadline);
+    if (conn->parked != NULL) {
+        mj__conn_wake_at(conn, conn->parked_until);
     }
     if (!conn->wait_writable && conn->state != MJ__CONN_CLOSED) {
         mj__conn_write(conn);

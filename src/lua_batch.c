@@ -26,6 +26,7 @@ struct mj__lua_batch {
     int tables;     /* registry reference to the environment while it runs */
     int replies;    /* and to the table of replies */
     uint32_t count, next, pending, failed;
+    mj__time deadline; /* of all of it, once it had to wait for room; 0: not yet */
     bool waiting; /* all is submitted */
     bool sent;    /* some is submitted */
     bool lost;    /* memory ran out */
@@ -170,6 +171,10 @@ void mj__lua_batch_lost(void *arg, bool more) {
     if (!more) {
         one_ended(batch);
     }
+}
+
+mj__time *mj__lua_batch_deadline(struct mj__lua_batch *batch) {
+    return &batch->deadline;
 }
 
 void mj__lua_batch_refused(struct mj__lua_batch *batch, const struct mj__error *error) {

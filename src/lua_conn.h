@@ -93,6 +93,8 @@ void mj__lua_sink_lost(void *arg);
 void mj__lua_open_batch(lua_State *L);
 mj__done_fn mj__lua_batch_done;
 void mj__lua_batch_lost(void *arg, bool more);
+/* Its one deadline, set by its first wait for room; 0: it has not waited yet. */
+mj__time *mj__lua_batch_deadline(struct mj__lua_batch *);
 /* It parked and was told no: the rest of its calls fail with this. */
 void mj__lua_batch_refused(struct mj__lua_batch *, const struct mj__error *);
 /* Its task was interrupted. */

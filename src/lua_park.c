@@ -81,7 +81,13 @@ int mj__lua_park(lua_State *L, struct mj__lua_conn *self, struct mj__task *task,
     node->task = task;
     node->op = op;
     node->batch = batch;
+    if (batch != NULL) {
+        node->parked.deadline = *mj__lua_batch_deadline(batch);
+    }
     mj__conn_park(self->conn, &node->parked);
+    if (batch != NULL) {
+        *mj__lua_batch_deadline(batch) = node->parked.deadline;
+    }
     return mj__task_wait(L, task, &parked_wait, node, 0);
 }
 
