@@ -9,6 +9,7 @@
 --   { id, what = "connect", timeout_ms }                                   --> { }
 --   { id, what = "call", request = { op, key, ... }, timeout_ms, times }   --> { outcome, ... }
 --   { id, what = "background", request, timeout_ms, tasks, ms }            --> { runs, ... }
+--   { id, what = "enough" }: a background ends when its time is over and this has been said
 --
 -- See M.play of player_net.lua for the other side.
 
@@ -112,11 +113,13 @@ end
 
 -- ---------------------------------------------------------------- background
 
+local enough = false
+
 -- The same call over and over, by one task. What came of it is kept as runs of equal outcomes:
 -- { task, what = index into `seen`, from, to } with moments of the monotonic clock in ms.
 local function ask_on(order, task, stop, report)
   local run
-  while posix.now() < stop do
+  while posix.now() < stop or not enough do
     local outcome = call_once(order)
     report.longest_ms = math.max(report.longest_ms, outcome.took_ms)
     report.calls = report.calls + 1
@@ -152,7 +155,12 @@ local function connect(order)
   return {}
 end
 
-local ORDERS = { connect = connect, call = call, background = background }
+local function be_content()
+  enough = true
+  return {}
+end
+
+local ORDERS = { connect = connect, call = call, background = background, enough = be_content }
 
 local function obey(line)
   local order = cjson.decode(line)

@@ -122,9 +122,38 @@ local function mismatch_of_each(expected, outcome)
   end
 end
 
+-- A whole step in one line, for the message of a failed spec.
+local function describe(outcome)
+  local parts, report = {}, outcome.background
+  local function add(text, ...) parts[#parts + 1] = text:format(...) end
+  if outcome.took_ms then add("took %.1f ms", outcome.took_ms) end
+  if report then
+    add("%d calls of up to %.1f ms", report.calls, report.longest_ms)
+    add("all answered after %.1f ms", recovery_ms(outcome))
+  end
+  for _, one in ipairs(singles(outcome)) do
+    if #parts < 10 then add("%s", expect.describe(one)) end
+  end
+  for _, name in ipairs { "alive", "sockets", "connections", "attempts" } do
+    add("%s: %s", name, tostring(outcome[name]))
+  end
+  return table.concat(parts, "; ")
+end
+
+local function mismatch_of_step(expected, outcome)
+  for name, want in pairs(expected) do
+    if OF_LIST[name] then
+      local wrong = expect.mismatch({ [name] = want }, outcome)
+      if wrong then return wrong end
+    elseif not OF_STEP[name](want, outcome) then
+      return ("expected %s = %s; %s"):format(name, tostring(want), describe(outcome))
+    end
+  end
+end
+
 function M.mismatch(expected, outcome)
   local of_one, of_step = split(expected)
-  return expect.mismatch(of_step, outcome, OF_STEP) or mismatch_of_each(of_one, outcome)
+  return mismatch_of_step(of_step, outcome) or mismatch_of_each(of_one, outcome)
 end
 
 return M

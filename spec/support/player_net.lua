@@ -303,7 +303,20 @@ local function start_late(self)
   restored(self)
 end
 
+-- The load goes on for long enough to see it recover, however late the fault was over.
+local function let_recover(self)
+  local longest = 0
+  for _, wanted in ipairs(self.case.expect) do
+    longest = math.max(longest, wanted.recovers_within_ms or 0)
+  end
+  local rest = (self.restored_ms or 0) + longest - posix.now() * 1000
+  if rest > 0 then mj.sleep(rest / 1000) end
+end
+
 local function wait_for_background(self)
+  if #self.background == 0 then return end
+  let_recover(self)
+  order(self, { what = "enough" })
   for _, one in ipairs(self.background) do
     one.outcome.background = answer_to(self, one.id)
     one.outcome.restored_ms = self.restored_ms
@@ -325,8 +338,8 @@ local function do_steps(self)
   self.base = posix.now()
   if self.server.absent_seconds then self.late = mj.spawn(start_late, self) end
   for _, step in ipairs(self.case.steps) do do_step(self, step) end
-  wait_for_background(self)
   if self.late then mj.check(self.late:wait()) end
+  wait_for_background(self)
 end
 
 -- ----------------------------------------------------------------- checking
