@@ -27,9 +27,9 @@ struct mj__lua_batch {
     int replies;    /* and to the table of replies */
     uint32_t count, next, pending, failed;
     mj__time deadline; /* of all of it, once it had to wait for room; 0: not yet */
-    bool waiting; /* all is submitted */
-    bool sent;    /* some is submitted */
-    bool lost;    /* memory ran out */
+    bool waiting;      /* all is submitted */
+    bool sent;         /* some is submitted */
+    bool lost;         /* memory ran out */
     bool ran;
     struct mj__error refusal; /* kind NONE: none */
 };
