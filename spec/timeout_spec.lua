@@ -196,6 +196,39 @@ describe("a call on a connection that was closed before it", function()
   end))
 end)
 
+-- Where a zero-length value may be a lease's stub, get_many asks for it again.
+describe("the second question of a get_many", function()
+  local function in_a_pipeline(conn)
+    local replies = conn:pipeline():get("other"):get_many({ "key" }):run()
+    return replies[2], replies.more[2]
+  end
+
+  for name, ask in pairs {
+    alone = function(conn) return conn:get_many { "key" } end,
+    ["in a pipeline"] = in_a_pipeline,
+  } do
+    it(name .. " is paid from its one timeout", cleaned(function()
+      local peer = hand.listen()
+      local conn = peer:connect("timeout=600ms&stall_timeout=30s")
+      local started = posix.now()
+      local asking = mj.spawn(function()
+        local values, errors = ask(conn)
+        return values, errors, posix.now() - started
+      end)
+      if ask == in_a_pipeline then peer:send("EN", hand.token(peer:line()), "\r\n") end
+      assert.equal("get key", peer:line())
+      wait.pause(0.4)
+      peer:send("VALUE key 0 0\r\n\r\nEND\r\n")
+      assert.matches("^mg key ", peer:line())
+      local values, errors, took = asking:wait(10)
+      assert.same({}, values)
+      failed("timeout", nil, errors.key)
+      assert.is_true(took > 0.55 and took < 0.9, took)
+      conn:close()
+    end))
+  end
+end)
+
 describe("a wait for room", function()
   -- Answers gets that miss.
   local function answer(peer, lines)

@@ -113,6 +113,8 @@ void mj__conn_redeem(struct mj__conn *, const struct mj__parked *);
  * two of them do not take turns with single requests. All have its deadline. Ended by
  * mj__conn_return_ticket. */
 void mj__conn_allow_more(struct mj__conn *);
+/* What is submitted from now on has this deadline, and not one of its own; ended likewise. */
+void mj__conn_bind(struct mj__conn *, mj__time deadline);
 /* It came, and does not submit after all; or no more. */
 void mj__conn_return_ticket(struct mj__conn *);
 

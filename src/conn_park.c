@@ -56,6 +56,11 @@ void mj__conn_allow_more(struct mj__conn *conn) {
     conn->bound = conn->ticket;
 }
 
+void mj__conn_bind(struct mj__conn *conn, mj__time deadline) {
+    conn->bound = true;
+    conn->ticket_deadline = deadline;
+}
+
 void mj__conn_return_ticket(struct mj__conn *conn) {
     conn->ticket = conn->bound = false;
     conn->allowed = 0;

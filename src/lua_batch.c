@@ -26,7 +26,8 @@ struct mj__lua_batch {
     int tables;     /* registry reference to the environment while it runs */
     int replies;    /* and to the table of replies */
     uint32_t count, next, pending, failed;
-    mj__time deadline; /* of all of it, once it had to wait for room; 0: not yet */
+    mj__time begun;    /* the call that it is a part of; 0: it is all of it */
+    mj__time deadline; /* of all of it; 0: that of its requests, which leave together */
     bool waiting;      /* all is submitted */
     bool sent;         /* some is submitted */
     bool lost;         /* memory ran out */
@@ -316,6 +317,9 @@ static void begin(lua_State *L, struct mj__lua_batch *batch, struct mj__lua_conn
     batch->self = self;
     batch->task = task;
     batch->ran = true;
+    if (batch->begun != 0) {
+        batch->deadline = batch->begun + mj__conn_endpoint(self->conn)->options.timeout;
+    }
     lua_pushvalue(L, tables);
     batch->tables = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_rawgeti(L, tables, REPLIES);
@@ -350,6 +354,9 @@ static int run(lua_State *L) {
         begin(L, batch, self, task, tables);
     }
     mj__conn_allow_more(self->conn);
+    if (batch->deadline != 0) {
+        mj__conn_bind(self->conn, batch->deadline);
+    }
     if (submit_protected(L, batch, calls)) {
         return mj__lua_park(L, self, task, batch->op, batch);
     }
@@ -364,16 +371,17 @@ static int run(lua_State *L) {
 
 /* ---- made by the Lua side --------------------------------------------------------------- */
 
-/* core.new_batch(calls, count, replies, errors, more, empty, op): runs calls 1 to count of the flat
- * list. replies[i], errors[i] and more[i] are set; empty lists keys whose value has length 0; op
- * is what the script called. */
+/* core.new_batch(calls, count, replies, errors, more, empty, op, begun): runs calls 1 to count of
+ * the flat list. replies[i], errors[i] and more[i] are set; empty lists keys whose value has length
+ * 0; op is what the script called; begun, if not nil, when: its timeout counts from there. */
 static int new_batch(lua_State *L) {
-    lua_settop(L, 7);
+    lua_settop(L, 8);
     lua_Integer count = luaL_checkinteger(L, 2);
     struct mj__lua_batch *batch = lua_newuserdata(L, sizeof *batch);
     memset(batch, 0, sizeof *batch);
     batch->count = (uint32_t)count;
     batch->op = luaL_checkstring(L, 7);
+    batch->begun = (mj__time)(luaL_optnumber(L, 8, 0) * (double)MJ__SECOND);
     batch->tables = LUA_NOREF;
     batch->replies = LUA_NOREF;
     luaL_getmetatable(L, BATCH_META);

@@ -16,8 +16,8 @@ local STRIDE = 6
 local NONE, commands = core.NONE, core.commands
 
 -- moonjay.pipeline needs this module, so it is asked for when it is needed.
-local function run(conn, calls, count, op)
-  return require "moonjay.pipeline".run(conn, calls, count, op)
+local function run(conn, calls, count, op, begun)
+  return require "moonjay.pipeline".run(conn, calls, count, op, begun)
 end
 
 local function record(calls, index, number, a, b, c)
@@ -48,7 +48,8 @@ end
 
 -- ---- get ----
 
--- A value of length 0 may be a lease's stub: mg tells. Takes the stubs out of values.
+-- A value of length 0 may be a lease's stub: mg tells. Takes the stubs out of values. empty:
+-- their keys, and .begun, when the call began.
 local function ask_again(conn, values, errors, empty)
   local calls, count, asked = {}, 0, {}
   for _, key in ipairs(empty) do
@@ -59,7 +60,7 @@ local function ask_again(conn, values, errors, empty)
     end
   end
   if count == 0 then return errors end
-  local replies, err = run(conn, calls, count, "get_many")
+  local replies, err = run(conn, calls, count, "get_many", empty.begun)
   for i = 1, count do
     local key = calls[(i - 1) * STRIDE + 2]
     values[key] = replies and replies[i] or nil
@@ -149,8 +150,10 @@ function M.get(conn, keys)
   local calls, count = {}, #plan
   if count == 0 then return {} end
   for i = 1, count do record(calls, i, commands[plan[i][1]], plan[i][2]) end
+  local begun = core.now()
   local replies, empty = run(conn, calls, count, "get_many")
   if replies == nil then return nil, empty end
+  empty.begun = begun
   local values, _, errors = plan.fold(conn, replies, replies.errors, nil, 1, count, empty)
   return values, errors
 end

@@ -16,7 +16,7 @@ local M = {}
 local Pipeline = {}
 Pipeline.__index = Pipeline
 
-local NONE, check, commands = core.NONE, core.check, core.commands
+local NONE, check, commands, now = core.NONE, core.check, core.commands, core.now
 local STRIDE = 6 -- places of one call in the flat list, as src/lua_batch.c reads it
 
 local function record(self, number, a, b, c, d, e)
@@ -123,10 +123,11 @@ local function fold_all(conn, recorded, calls)
   return replies
 end
 
--- op: what the script called, for the error of an interruption.
-local function run(conn, calls, count, op)
+-- op: what the script called, for the error of an interruption. begun: when, if this is not the
+-- first that is sent for it; its one timeout counts from there.
+local function run(conn, calls, count, op, begun)
   local replies, errors, more, empty = {}, {}, {}, {}
-  local batch = core.new_batch(calls, count, replies, errors, more, empty, op)
+  local batch = core.new_batch(calls, count, replies, errors, more, empty, op, begun)
   local failed, err = core.run(conn, batch)
   if err ~= nil then failed, err = settle(core.run, failed, err, conn, batch) end
   if failed == nil then return nil, err end
@@ -143,10 +144,11 @@ function Pipeline:run()
   local recorded = { n = self.n, first = self.first, folds = self.folds }
   local calls, count = self.calls, self.count
   self:clear()
+  local begun = recorded.first and now()
   local replies, empty = run(self.conn, calls, count, "pipeline")
   if replies == nil then return nil, empty end
   if recorded.first == nil then return replies end
-  replies.empty = empty
+  replies.empty, empty.begun = empty, begun
   return fold_all(self.conn, recorded, replies)
 end
 
