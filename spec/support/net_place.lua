@@ -59,21 +59,47 @@ function M.netem(text)
   return options
 end
 
--- ------------------------------------------------------------------- rights
+-- ----------------------------------------------------- what the machine can do
 
 local function wants_network(setup)
   return setup.netns or setup.netem or setup.count_connects or setup.dns
 end
 
 local function wants_files(setup)
-  return setup.hosts or setup.resolv_conf
+  return setup.hosts or setup.resolv_conf or setup.dns
+end
+
+local function wants_ipv6(setup)
+  for _, host in ipairs(setup.dead_hosts or {}) do
+    if host:find(":", 1, true) then return true end
+  end
+  return tostring(setup.args):find("-l %S*::1") ~= nil
+end
+
+local mounts
+
+-- Whether files of our own can be laid over the system's; tried once.
+local function can_mount()
+  if mounts == nil then
+    -- A number in some builds of LuaJIT, a boolean in others.
+    local status = posix.is_root() and os.execute("unshare --mount true 2>/dev/null")
+    mounts = status == 0 or status == true
+  end
+  return mounts
+end
+
+local function has_ipv6()
+  return ("\n" .. (posix.read_file("/proc/net/if_inet6") or "")):find("\n0+1 ") ~= nil
 end
 
 -- Why a case cannot be played here, or nil.
 function M.lacks(setup)
   local reason = wants_network(setup) and link.lacks()
-  if reason then return "skipped: " .. reason end
-  if wants_files(setup) and not posix.is_root() then return "skipped: needs root" end
+  if not reason and wants_files(setup) and not can_mount() then
+    reason = posix.is_root() and "needs a mount namespace" or "needs root"
+  end
+  if not reason and wants_ipv6(setup) and not has_ipv6() then reason = "needs IPv6" end
+  return reason and "skipped: " .. reason or nil
 end
 
 -- ------------------------------------------------------------------- places
@@ -115,7 +141,7 @@ end
 -- What the client sees of /etc. A resolver on loopback that nobody plays refuses at once.
 local function private_files(self, setup, fill)
   local files = {}
-  if not posix.is_root() then return files end
+  if not can_mount() then return files end
   if setup.hosts then
     files["/etc/hosts"] = self.directory .. "/hosts"
     write(files["/etc/hosts"], self:translate(fill(setup.hosts)))

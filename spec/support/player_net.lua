@@ -39,12 +39,16 @@ local SETUP_WORDS = set_of [[
   client_unprivileged dns proxy connections server_chunks connections_meta server_chunks_meta
 ]]
 
+-- The words of a request, as ops.lua and net_client.lua read them.
+local REQUEST = [[
+  do note op key key_b64 keys keys_b64 value_b64 value_fill ttl flags delta initial cas cmd
+  noreply count timeout_ms
+]]
+
 -- The steps, and the words that each may have.
 local STEP_WORDS = {
-  client = set_of "do op key keys timeout_ms times count value_b64 value_fill ttl flags note",
-  client_bg = set_of [[
-    do op key keys tasks ms timeout_ms pool_size count value_b64 value_fill ttl flags note
-  ]],
+  client = set_of(REQUEST .. "times"),
+  client_bg = set_of(REQUEST .. "tasks ms pool_size"),
   signal = set_of "do sig after_ms note",
   signal_client = set_of "do sig after_ms note",
   kill = set_of "do sig after_ms note",
