@@ -70,10 +70,12 @@ struct mj__conn_counters {
     uint64_t hits, misses;
 };
 
-/* A wait for room in a connection that is full. Embedded or allocated by its owner. */
+/* A wait for room in a connection that is full. Embedded or allocated by its owner; all zero at
+ * first. */
 struct mj__parked {
-    struct mj__parked *next;
+    struct mj__parked *next, **link; /* link NULL: it does not wait */
     mj__time deadline; /* 0: to be set by mj__conn_park. One that waited before keeps its own */
+    size_t size;       /* of the call that found no room */
     /* error NULL: there is room, submit now. */
     void (*ready)(struct mj__parked *, const struct mj__error *error);
 };
@@ -102,7 +104,7 @@ void mj__conn_abandon(struct mj__conn *, uint64_t seq, struct mj__error *error);
 void mj__conn_abandon_all(struct mj__conn *, mj__done_fn *done, const void *arg,
                           struct mj__error *error);
 
-/* Waits for room, behind those that wait already. */
+/* Waits for room, behind those that wait already, for the call that was just answered MJ__FULL. */
 void mj__conn_park(struct mj__conn *, struct mj__parked *);
 /* No longer waits: harmless when it does not. */
 void mj__conn_unpark(struct mj__conn *, struct mj__parked *);

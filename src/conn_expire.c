@@ -183,16 +183,23 @@ static bool stalled(struct mj__conn *conn, mj__time now) {
     return true;
 }
 
-/* Before a request is given up, what has come is read: after a pause of the whole process
- * more may lie ready than one read has taken. It ends with the replies to what is late. */
+static bool some_is_late(struct mj__conn *conn, mj__time now) {
+    return next_late(conn, first_waiting(conn), now) != conn->requests.tail;
+}
+
+/* Before a request is given up, what has come is read, and the end if it is there: after a pause
+ * of the whole process more may lie ready than one read has taken. It ends with the replies to
+ * what is late, and with what was there when it began: a server may send without end. */
 static void read_what_came(struct mj__conn *conn, mj__time now) {
-    uint64_t before;
+    if (!some_is_late(conn, now)) {
+        return;
+    }
+    uint64_t end = conn->counters.bytes_read + mj__stream_waiting(&conn->stream), before;
     do {
         before = conn->counters.bytes_read;
-        if (next_late(conn, first_waiting(conn), now) != conn->requests.tail) {
-            mj__conn_readable(conn);
-        }
-    } while (conn->counters.bytes_read != before && conn->state == MJ__CONN_OPEN);
+        mj__conn_readable(conn);
+    } while (conn->counters.bytes_read != before && before < end &&
+             conn->state == MJ__CONN_OPEN && some_is_late(conn, now));
 }
 
 mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {

@@ -183,6 +183,20 @@ static bool goes_on(const struct mj__request *request, const struct mj__reply *r
     return reply->code == MJ__STAT || (reply->code == MJ__VA && request->id == MJ__GET_MANY);
 }
 
+/* One more line of an answer that goes on: -1 when it is more than any right answer has. */
+static int take_line(struct mj__request *request, const struct mj__reply *reply,
+                     struct mj__error *error) {
+    bool stat = reply->code == MJ__STAT;
+    size_t size = stat ? reply->key_size + reply->text_size + 8 : 1; /* "STAT ", " ", CRLF */
+    if (size <= request->left) {
+        request->left -= (uint32_t)size;
+        return 0;
+    }
+    return stat ? mj__fail(error, MJ__TOO_LARGE, "the answer to stats does not end: closed")
+                : mj__fail(error, MJ__PROTOCOL,
+                           "more values came than keys were asked for: closed");
+}
+
 /* An error line to an ordinary request. After one to a command with a data block the server may
  * have run the block as commands; only SERVER_ERROR is known to swallow it. */
 static int error_answer(struct mj__batch *batch, const struct mj__reply *reply,
@@ -234,6 +248,9 @@ int mj__conn_match(struct mj__batch *batch, uint64_t seq, const struct mj__reply
         return mj__fail(error, MJ__PROTOCOL, "the reply to a counter is no number: closed");
     }
     bool more = goes_on(&request, reply);
+    if (more && take_line(request_at(conn, seq), reply, error) != 0) {
+        return -1;
+    }
     if (!more) {
         pop(conn);
     }

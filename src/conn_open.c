@@ -179,9 +179,11 @@ static void opened(struct mj__conn *conn) {
     }
 }
 
+/* Whatever the server answered to the handshake, nothing that its user asks has been sent. */
 static void handshake_failed(struct mj__conn *conn, const struct mj__error *cause) {
     struct mj__error error = *cause;
     error.phase = MJ__PHASE_HANDSHAKE;
+    error.sent = MJ__SENT_NO;
     mj__conn_fail(conn, &error);
 }
 

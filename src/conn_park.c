@@ -6,16 +6,19 @@ enum {
     ALLOWED_MORE = 255,  /* submits of a pipeline in one go while others wait for room */
 };
 
+/* Those that were told there is room count as if they had come. */
 bool mj__conn_is_full(const struct mj__conn *conn) {
     return mj__requests_count(&conn->requests) + conn->granted >=
                conn->endpoint.options.max_inflight ||
-           mj__outgoing_pending(&conn->out) >= OUT_LIMIT;
+           mj__outgoing_pending(&conn->out) + conn->granted_size >= OUT_LIMIT;
 }
 
 void mj__conn_park(struct mj__conn *conn, struct mj__parked *parked) {
     conn->allowed = 0;
     conn->bound = false;
     parked->next = NULL;
+    parked->link = conn->parked_tail;
+    parked->size = conn->full_for;
     if (parked->deadline == 0) {
         parked->deadline = mj__clock() + conn->endpoint.options.timeout;
     }
@@ -31,20 +34,22 @@ void mj__conn_park(struct mj__conn *conn, struct mj__parked *parked) {
 }
 
 void mj__conn_unpark(struct mj__conn *conn, struct mj__parked *parked) {
-    for (struct mj__parked **at = &conn->parked; *at != NULL; at = &(*at)->next) {
-        if (*at == parked) {
-            *at = parked->next;
-            if (conn->parked_tail == &parked->next) {
-                conn->parked_tail = at;
-            }
-            return;
-        }
+    if (parked->link == NULL) {
+        return;
     }
+    *parked->link = parked->next;
+    if (parked->next != NULL) {
+        parked->next->link = parked->link;
+    } else {
+        conn->parked_tail = parked->link;
+    }
+    parked->link = NULL;
 }
 
 void mj__conn_redeem(struct mj__conn *conn, const struct mj__parked *parked) {
     if (conn->granted > 0) {
         conn->granted--;
+        conn->granted_size -= parked->size;
         conn->ticket = true;
         conn->ticket_deadline = parked->deadline;
         mj__conn_queue_flush(conn); /* takes it back, should a throw come before a submit */
@@ -72,6 +77,7 @@ void mj__conn_room(struct mj__conn *conn) {
         struct mj__parked *parked = conn->parked;
         mj__conn_unpark(conn, parked);
         conn->granted++;
+        conn->granted_size += parked->size;
         parked->ready(parked, NULL);
     }
 }

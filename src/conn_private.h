@@ -118,10 +118,12 @@ struct mj__conn {
     mj__time heard; /* when bytes last came, or when the first of these requests left */
     struct mj__parked *parked, **parked_tail;
     mj__time parked_until; /* none of them expires before */
+    size_t full_for;       /* size of the call that found no room last */
     uint32_t granted;      /* told that there is room, and not yet come */
-    bool ticket;           /* the next submit is one of those */
-    uint32_t allowed;      /* submits behind it that need not wait for others either */
-    bool bound;            /* submits behind it have its deadline */
+    uint64_t granted_size;
+    bool ticket;      /* the next submit is one of those */
+    uint32_t allowed; /* submits behind it that need not wait for others either */
+    bool bound;       /* submits behind it have its deadline */
     mj__time ticket_deadline;
     uint64_t popped_end; /* place in the outgoing stream where the oldest request begins */
 

@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum {
-    FENCE_AFTER = 1000 /* quiet requests before a noop is sent behind them */
+    FENCE_AFTER = 1000,  /* quiet requests before a noop is sent behind them */
+    STATS_MAX = 4 << 20, /* bytes of lines that an answer to stats may have */
 };
 
 static const mj__time fence_pause = 100 * (MJ__SECOND / 1000);
@@ -126,6 +127,13 @@ static const char *key_of(const struct mj__call *call, size_t *size) {
     return call->key;
 }
 
+/* What its answer may have of several lines, so that one which never ends is seen to be none. */
+static uint32_t lines_of(const struct mj__call *call) {
+    return call->id == MJ__GET_MANY ? mj__requests_count_keys(call->text, call->text_size)
+           : call->id == MJ__STATS  ? STATS_MAX
+                                    : 0;
+}
+
 int mj__conn_enqueue(struct mj__conn *conn, const struct mj__call *call,
                      const struct mj__lent *lent, struct mj__sink *sink, mj__done_fn *done,
                      void *arg, uint32_t index, uint64_t *seq, struct mj__error *error) {
@@ -148,6 +156,7 @@ int mj__conn_enqueue(struct mj__conn *conn, const struct mj__call *call,
     request->deadline = MJ__NEVER;
     request->index = index;
     request->cursor = 0;
+    request->left = lines_of(call);
     request->id = (uint8_t)call->id;
     request->bits = plan.bits;
     if (plan.opaque) {
@@ -200,6 +209,7 @@ int mj__conn_submit(struct mj__conn *conn, const struct mj__call *call,
     if (!ticket) {
         bool others = conn->parked != NULL || conn->granted > 0;
         if (mj__conn_is_full(conn) || (others && conn->allowed == 0)) {
+            conn->full_for = call->key_size + call->text_size + call->value_size;
             return MJ__FULL;
         }
         conn->allowed -= conn->allowed > 0;

@@ -78,6 +78,14 @@ static size_t next_key(const char *list, size_t size, size_t at) {
     return blank != NULL ? (size_t)(blank - list) + 1 : size;
 }
 
+uint32_t mj__requests_count_keys(const char *list, size_t size) {
+    uint32_t count = 0;
+    for (size_t at = 0; at < size; at = next_key(list, size, at)) {
+        count++;
+    }
+    return count;
+}
+
 bool mj__requests_has_key(const struct mj__requests *queue, struct mj__request *request,
                           const char *key, size_t key_size) {
     const char *list = mj__requests_key(queue, request->key_at);

@@ -42,6 +42,7 @@ struct mj__request {
     uint32_t key_size;
     uint32_t index;  /* the caller's, handed to done */
     uint32_t cursor; /* get_many: where in its keys the last VALUE matched */
+    uint32_t left; /* of an answer of several lines: get_many: values, stats: bytes of lines */
     uint16_t bits;
     uint8_t id;         /* enum mj__command_id */
     uint8_t token_size; /* of the script's own token */
@@ -74,6 +75,8 @@ void mj__requests_pop(struct mj__requests *);
 /* Gives up the keys of all requests that were popped, and the block when none is left. */
 void mj__requests_forget_keys(struct mj__pool *, struct mj__requests *);
 const char *mj__requests_key(const struct mj__requests *, uint64_t key_at);
+/* get_many: how many keys a list separated by blanks has. */
+uint32_t mj__requests_count_keys(const char *list, size_t size);
 /* get_many: true when key is one of those the request asked for. Cheap while they come in the
  * order they were asked in. */
 bool mj__requests_has_key(const struct mj__requests *, struct mj__request *, const char *key,

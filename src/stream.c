@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -126,6 +127,11 @@ static const struct mj__stream_ops socket_ops = {
     .writev = socket_writev,
     .close = socket_close,
 };
+
+size_t mj__stream_waiting(const struct mj__stream *stream) {
+    int count = 0;
+    return ioctl(stream->fd, FIONREAD, &count) == 0 && count > 0 ? (size_t)count : 0;
+}
 
 /* ---- options ---- */
 

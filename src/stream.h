@@ -46,6 +46,9 @@ socklen_t mj__stream_unix_address(struct sockaddr_storage *, const char *path);
  * stream is still to be closed. A connection of a socket with itself counts as refused. */
 int mj__stream_connected(struct mj__stream *, struct mj__error *error);
 
+/* How many bytes have come and were not read yet. */
+size_t mj__stream_waiting(const struct mj__stream *);
+
 /* Turns the errno of a failed connect, read or write (`phase` says which) into an error's kind
  * and words. */
 void mj__stream_error(struct mj__error *error, enum mj__phase phase, int code);
