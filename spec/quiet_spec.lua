@@ -126,6 +126,21 @@ describe("failures of quiet requests", function()
     conn:close()
   end))
 
+  it("and of what follows are told apart, also where a multi-get speaks the other protocol",
+    cleaned(function()
+      local server = memcached.start { unix = true }
+      local conn, heard = listening(server:with("protocol=meta&timeout=30s"))
+      conn:set_many { text = "not a number", gone = "x" }
+      conn:delete("gone", QUIET)
+      local counting = mj.spawn(function() return conn:incr("text") end)
+      local getting = mj.spawn(function() return conn:get_many { "text", "gone" } end)
+      failed("client_error", counting:wait())
+      assert.same({ text = "not a number" }, (getting:wait()))
+      assert.equal(0, #heard)
+      assert.is_true(conn:is_open())
+      conn:close()
+    end))
+
   it("are told once: to the caller that waits, else to on_error", cleaned(function()
     local server = memcached.start { unix = true }
     local conn, heard = listening(server:with("protocol=meta&timeout=30s"))

@@ -8,21 +8,21 @@ enum { READ_ROOM = 4096 }; /* the least room a read is made with */
 
 /* ---- parse ------------------------------------------------------------------------------ */
 
-/* In the words of the request that must answer next; quiet ones before it may speak too. */
+/* In the words of the request that must answer next; quiet ones before it may speak too, and those
+ * behind it whose elders the strays may have answered. */
 static int parse_line(const struct mj__conn *conn, const char *bytes, size_t size,
                       struct mj__reply *reply) {
-    uint64_t seq = conn->requests.head;
-    bool quiet_meta = false;
-    while (seq + 1 != conn->requests.tail &&
-           mj__requests_at(&conn->requests, seq)->bits & MJ__QUIET) {
-        quiet_meta |= !(mj__requests_at(&conn->requests, seq)->bits & MJ__ASCII_REPLY);
-        seq++;
+    bool meta = false, ascii = false;
+    size_t ordinary = 0;
+    for (uint64_t seq = conn->requests.head;
+         seq != conn->requests.tail && ordinary <= conn->stray_count; seq++) {
+        uint16_t bits = mj__requests_at(&conn->requests, seq)->bits;
+        ordinary += !(bits & MJ__QUIET);
+        ascii |= (bits & (MJ__QUIET | MJ__ASCII_REPLY)) == MJ__ASCII_REPLY;
+        meta |= !(bits & MJ__ASCII_REPLY);
     }
-    if (!(mj__requests_at(&conn->requests, seq)->bits & MJ__ASCII_REPLY)) {
-        return mj__meta_parse(bytes, size, reply);
-    }
-    int length = mj__ascii_parse(bytes, size, reply);
-    return length < 0 && quiet_meta ? mj__meta_parse(bytes, size, reply) : length;
+    int length = ascii || !meta ? mj__ascii_parse(bytes, size, reply) : -1;
+    return length >= 0 || !meta ? length : mj__meta_parse(bytes, size, reply);
 }
 
 static int not_understood(const struct mj__conn *conn, const char *bytes, size_t size,
