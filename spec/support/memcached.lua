@@ -15,11 +15,23 @@ M.__index = M
 local live = {}
 local START_SECONDS = 10
 
--- A port that was free a moment ago.
+-- Below the ports that the kernel gives to connections, so that none of these is in the way of
+-- a server that comes later, or comes back.
+local FIRST_PORT, PORTS = 12000, 20000
+local next_port
+
+-- A port that was free a moment ago; a new one each time.
 function M.free_port()
-  local fd, port = assert(posix.listen {})
-  posix.close(fd)
-  return port
+  next_port = next_port or posix.getpid() * 7919 + math.floor(posix.now() * 1e6)
+  for _ = 1, PORTS do
+    next_port = next_port + 1
+    local fd, port = posix.listen { port = FIRST_PORT + next_port % PORTS }
+    if fd then
+      posix.close(fd)
+      return port
+    end
+  end
+  error("no port is free")
 end
 
 -- Whether something takes connections there.
