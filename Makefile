@@ -5,6 +5,7 @@
 #   make test        install what is missing, build, run every spec; ONLY=spec/url_spec.lua: one
 #   make test-asan   the same under AddressSanitizer and UBSan, built in build/asan
 #   make fuzz        libFuzzer for SECONDS=20 on each target of spec/fuzz; REPLAY=FILE: one input
+#   make torture     real servers under faults for SECONDS=60, from SEED=: nothing wrong may come
 #   make bench       measure tasks that share one connection, and what Nagle's algorithm costs
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
@@ -56,7 +57,7 @@ Q := $(if $(V),,@)
 # The first make starts another with a job for each processor; deeper ones share these.
 SUBMAKE := +@$(MAKE) --no-print-directory $(if $(filter 0,$(MAKELEVEL)),-j$(JOBS))
 
-.PHONY: all specs demo test test-asan fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) bench fmt install deps deps-ci clean ready
+.PHONY: all specs demo test test-asan fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture bench fmt install deps deps-ci clean ready
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
 
@@ -173,6 +174,13 @@ $(FUZZ:%=fuzz-%): fuzz-%:
 
 fuzz-replay:
 	@BUILD=$(BUILD) FUZZED=$(FUZZED) spec/fuzz/run --replay $(REPLAY)
+
+# Prints its seed; the same seed makes the same choices, though never at the same moments.
+torture: SECONDS := 60
+torture: SEED := $(shell date +%s)
+torture:
+	$(SUBMAKE) specs
+	$(BUILD)/moonjay spec/torture/run.lua $(SECONDS) $(SEED)
 
 bench:
 	$(SUBMAKE) all $(TOOLS)

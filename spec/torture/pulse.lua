@@ -1,0 +1,135 @@
+-- Time in a torture run: whether requests end in time, and whether it was the whole process
+-- that stood still when one did not.
+--
+-- A task of its own sleeps BEAT seconds again and again. As long as it comes late, nothing else
+-- can have come in time: that much excuses a request which ended late at the same time. What
+-- the process did meanwhile is asked of the kernel (/proc/self/schedstat): it ran, or waited
+-- for a processor. Had it slept, the runtime would have missed a timer: a fault by itself.
+
+local ffi = require "ffi"
+local mj = require "moonjay"
+local posix = require "spec.support.posix"
+
+local M = {}
+M.__index = M
+
+local BEAT = 0.004
+local SLACK = 0.05     -- what a request may take beyond its deadline
+local OVERSLEPT = 0.5  -- what the process may sleep beyond a timer: machines may stand still
+local NOTABLE = 0.0005
+local KEPT = 8192      -- stalls remembered
+
+pcall(ffi.cdef, [[
+  int open(const char *, int, ...);
+  ssize_t pread(int, void *, size_t, long);
+]])
+
+function M.new(report)
+  return setmetatable({
+    report = report, stalls = {}, first = 1, last = 0, suspects = {}, spawning = 0,
+    worst_late = 0, worst_stall = 0, worst_sleep = 0,
+  }, M)
+end
+
+local room = ffi.new("char[128]")
+
+-- Seconds in which this process ran or waited for a processor, in all.
+local function busy(fd)
+  local count = tonumber(ffi.C.pread(fd, room, 127, 0))
+  if count <= 0 then return 0 end
+  local ran, waited = ffi.string(room, count):match("^(%d+) (%d+)")
+  return (tonumber(ran) + tonumber(waited)) / 1e9
+end
+
+local function stood_still(self, from, to)
+  self.worst_stall = math.max(self.worst_stall, to - from)
+  self.last = self.last + 1
+  self.stalls[self.last] = { from = from, to = to }
+  if self.last - self.first >= KEPT then
+    self.stalls[self.first] = nil
+    self.first = self.first + 1
+  end
+end
+
+-- How much of the time between two moments the beats came late.
+local function excuse(self, from, to)
+  local sum = 0
+  for i = self.last, self.first, -1 do
+    local stall = self.stalls[i]
+    if stall.to < from then break end
+    sum = sum + math.max(0, math.min(to, stall.to) - math.max(from, stall.from))
+  end
+  return sum
+end
+
+-- A request begins to count when its turn of the loop ends: what a beat that was due in that
+-- turn came late.
+local function delay_of_start(self, begun)
+  for i = self.last, self.first, -1 do
+    local stall = self.stalls[i]
+    if stall.to < begun then break end
+    if stall.from < begun + BEAT then return stall.to - math.max(stall.from, begun) end
+  end
+  return 0
+end
+
+local function judge(self)
+  local suspects = self.suspects
+  self.suspects = {}
+  for _, late in ipairs(suspects) do
+    local by = late.ended - late.due
+    local excused = excuse(self, late.due, late.ended) + delay_of_start(self, late.begun)
+    self.worst_late = math.max(self.worst_late, by - excused)
+    if by - excused > SLACK then self.report:late(late.what, by, excused, late.lane) end
+  end
+end
+
+local function judge_sleep(self, slept)
+  self.worst_sleep = math.max(self.worst_sleep, slept)
+  if slept > OVERSLEPT then
+    self.report:odd(("the runtime slept %.1f ms beyond a timer"):format(slept * 1e3))
+  end
+end
+
+-- While a child process is made, this one stands still in the kernel, for as long as the child
+-- needs for its exec. Returns what undoes it.
+local function watch_spawns(self)
+  local spawn = posix.spawn
+  function posix.spawn(...)
+    local start = mj.now()
+    local pid, reason = spawn(...)
+    self.spawning = self.spawning + (mj.now() - start)
+    return pid, reason
+  end
+  return function() posix.spawn = spawn end
+end
+
+-- Beats until the run ends.
+function M:run(running)
+  local fd = ffi.C.open("/proc/self/schedstat", 0x80000)
+  local unwatch = watch_spawns(self)
+  local before, seen = busy(fd), mj.now()
+  while running() do
+    mj.sleep(BEAT)
+    local now, after = mj.now(), busy(fd)
+    if now - seen - BEAT > NOTABLE then stood_still(self, seen + BEAT, now) end
+    judge_sleep(self, now - seen - BEAT - (after - before) - self.spawning)
+    before, seen, self.spawning = after, now, 0
+    judge(self)
+  end
+  judge(self)
+  unwatch()
+  posix.close(fd)
+end
+
+-- Something that began at `begun` and was to end by `due` has ended now. Judged with the next
+-- beat.
+function M:ended(what, begun, due, lane)
+  local now = mj.now()
+  if now <= due then return end
+  self.suspects[#self.suspects + 1] = {
+    what = what, begun = begun, due = due, ended = now, lane = lane,
+  }
+end
+
+return M

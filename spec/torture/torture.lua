@@ -1,0 +1,292 @@
+-- One torture run: real servers, faults of every kind, hundreds of tasks that know what may
+-- come, and the count of what came.
+--
+--   local report = torture.run { seed = 1234, seconds = 60 }
+--   report:passed()
+--
+-- Options: seed and seconds; tasks, about how many (300); pace, what the pauses of the faults
+-- are multiplied by (1); short, where the time is too short to demand every kind of fault;
+-- calm, for no faults at all; lie, a lie of the proxy's (spec/support/proxy.lua): the judges
+-- must see it; till = "wrong", to end with the first wrong answer; print, whether to print the
+-- counts.
+
+local faults = require "spec.torture.faults"
+local mj = require "moonjay"
+local owner = require "spec.torture.owner"
+local Pulse = require "spec.torture.pulse"
+local Race = require "spec.torture.race"
+local Random = require "spec.torture.random"
+local reader = require "spec.torture.reader"
+local Register = require "spec.torture.register"
+local Report = require "spec.torture.report"
+local World = require "spec.torture.world"
+local writers = require "spec.torture.writers"
+
+local M = {}
+
+local REGISTERS = 4  -- of one owner
+local RACES = 3      -- of one server
+local THINKING = 0.03 -- seconds between two steps of a task, at most
+local ENDING = 30    -- seconds that all tasks have to end in
+
+-- ---- keys ----
+
+local made = 0
+
+-- A new key: it names its server. Some are as long as a key may be, with any bytes that may be.
+local function new_key(run, random, server, what)
+  made = made + 1
+  local key = ("%s.%s.%d"):format(server.name, what, made)
+  if random:chance(0.1) then
+    key = key .. ("~\255\128"):rep(100):sub(1, 250 - #key)
+  end
+  run.report:event "keys used"
+  return key
+end
+
+-- Nobody needs it any more; whether this succeeds is all the same.
+local function forget_key(lane, key)
+  if lane.link then lane.link.conn:delete(key) end
+end
+
+local function new_register(run, random, server)
+  local register = Register.new(new_key(run, random, server, "r"), server, run.report)
+  server.registers[#server.registers + 1] = register
+  register.place = #server.registers
+  return register
+end
+
+local function renew(run, random, server, old)
+  old.open[0] = true -- for those who read it still
+  forget_key(random:pick(server.lanes), old.key)
+  local register = Register.new(new_key(run, random, server, "r"), server, run.report)
+  register.place = old.place
+  server.registers[old.place] = register
+  return register
+end
+
+-- ---- tasks ----
+
+local function think(random)
+  mj.sleep(random:span(0, THINKING))
+end
+
+local function own(run, random, server, lane_of)
+  local registers = {}
+  for i = 1, REGISTERS do registers[i] = new_register(run, random, server) end
+  while run.running() do
+    for i, register in ipairs(registers) do
+      if register:is_spent() then registers[i] = renew(run, random, server, register) end
+    end
+    owner.step(run, random, lane_of(), registers)
+    think(random)
+  end
+end
+
+local function owns(run, _, random, server)
+  return function()
+    own(run, random, server, function() return random:pick(server.lanes) end)
+  end
+end
+
+-- Like an owner, but on connections of its own, which it closes or just lets go.
+local function roam(run, world, random, server)
+  return function()
+    local lane, left = nil, 0
+    own(run, random, server, function()
+      left = left - 1
+      if left > 0 then return lane end
+      if lane and random:chance(0.5) then lane:close() end
+      if lane and lane.link then
+        run.report:event "private connections dropped"
+        lane:drop()
+      end
+      lane, left = world:lane(server, World.target(random, server)), random:between(1, 20)
+      return lane
+    end)
+    if lane then lane:close() end
+  end
+end
+
+local function write(kind)
+  return function(run, _, random, server)
+    return function()
+      local writer
+      while run.running() do
+        if not writer or writer:is_spent() then
+          if writer then forget_key(random:pick(server.lanes), writer.oracle.key) end
+          writer = writers[kind](run, random, server, new_key(run, random, server, kind))
+        end
+        writer:step(random:pick(server.lanes))
+        think(random)
+      end
+    end
+  end
+end
+
+local function read(run, _, random, server)
+  return function()
+    while run.running() do
+      reader.step(run, random, random:pick(server.lanes))
+      think(random)
+    end
+  end
+end
+
+local function race(run, _, random, server)
+  if server.killed then return nil end
+  server.races = server.races or {}
+  if #server.races < RACES then
+    local key = new_key(run, random, server, "race")
+    server.races[#server.races + 1] = Race.new(key, server, run.report)
+  end
+  return function()
+    while run.running() do
+      random:pick(server.races):step(run, random, random:pick(server.lanes))
+      think(random)
+    end
+  end
+end
+
+-- How many of a hundred tasks do what.
+local SHARES = {
+  { 44, "owner", owns }, { 6, "roamer", roam }, { 10, "scribe", write "scribe" },
+  { 14, "teller", write "teller" }, { 14, "reader", read }, { 12, "racer", race },
+}
+
+local function start_tasks(run, world, random_for, count)
+  local tasks = {}
+  for _, share in ipairs(SHARES) do
+    for i = 1, math.max(4, math.floor(count * share[1] / 100)) do
+      local server = world.servers[1 + i % #world.servers]
+      local fn = share[3](run, world, random_for(share[2] .. i), server)
+      if fn then tasks[#tasks + 1] = mj.spawn(fn) end
+    end
+  end
+  run.report:event("tasks", #tasks)
+  return tasks
+end
+
+-- ---- the end ----
+
+local function join(run, tasks)
+  local fine, results, err = pcall(mj.deadline, ENDING, mj.all, tasks)
+  if not fine or results == nil then
+    run.report:odd("the tasks did not end well: " .. tostring(fine and err or results))
+  end
+end
+
+-- What each register holds is looked at once more, over a connection that nothing disturbs.
+local function audit(run, world)
+  for _, server in ipairs(world.servers) do
+    local lane = world:calm_lane(server)
+    for _, register in ipairs(server.registers) do owner.audit(run, lane, register) end
+    lane:close()
+  end
+end
+
+local function status_kilobytes(name)
+  local file = assert(io.open "/proc/self/status")
+  local kilobytes = file:read("*a"):match(name .. ":%s+(%d+)")
+  file:close()
+  return tonumber(kilobytes)
+end
+
+local function descriptors()
+  local pipe = assert(io.popen "ls /proc/$PPID/fd | wc -l")
+  local count = pipe:read("*n")
+  pipe:close()
+  return count
+end
+
+-- All that a run must have had to prove anything.
+local function demand(run, world, proxied)
+  local report, events = run.report, run.report.events
+  local small, keeper = World.stats(world.servers[2]), World.stats(world.servers[1])
+  report:event("evictions of the small server", tonumber(small.evictions))
+  report:event("evictions of the keeper", tonumber(keeper.evictions))
+  if tonumber(keeper.evictions) > 0 then
+    report:odd "the keeper evicted: its misses prove nothing"
+  end
+  for name, count in pairs(proxied) do report:event("proxy: " .. name, count) end
+  if run.calm then return end
+  report:demand {
+    { "timeout", report:errors_of "timeout" },
+    { "connection closed", report:errors_of "closed" },
+    { "task cancelled", report:errors_of "cancelled" },
+    { "error of sent = no", report:errors_sent "no" },
+    { "error of sent = maybe", report:errors_sent "maybe" },
+    { "server stopped", events["servers stopped (SIGSTOP)"] or 0 },
+    { "stall", proxied.stalls },
+  }
+  if run.short then return end
+  report:demand {
+    { "reset", report:errors_of "reset" },
+    { "connection refused", report:errors_of "connect_refused" },
+    { "connect timeout", report:errors_of "connect_timeout" },
+    { "error of sent = yes", report:errors_sent "yes" },
+    { "late reply", events["late replies dropped"] or 0 },
+    { "wait for room", events["waits for room"] or 0 },
+    { "quiet request", events["quiet requests"] or 0 },
+    { "server killed", events["servers killed (SIGKILL)"] or 0 },
+    { "value cut on its way down", proxied.cut_values_down },
+    { "value cut on its way up", proxied.cut_values_up },
+    { "half close", proxied.halves }, { "delay", proxied.delayed },
+    { "small piece", proxied.pieces }, { "mute connection", proxied.muted },
+    { "eviction", tonumber(small.evictions) },
+  }
+end
+
+local function check_leaks(run, before)
+  collectgarbage()
+  collectgarbage()
+  mj.sleep(0)
+  local fds, live = descriptors(), mj.counters().tasks_live
+  if fds ~= before.fds then
+    run.report:odd(("%d descriptors are open, %d were"):format(fds, before.fds))
+  end
+  if live ~= before.tasks then
+    run.report:odd(("%d tasks are live, %d were"):format(live, before.tasks))
+  end
+  run.report:event("memory of Lua at the end, KiB", math.floor(mj.counters().memory / 1024))
+  run.report:event("memory of the process at its peak, KiB", status_kilobytes "VmHWM")
+  run.report:event("memory of the process at the end, KiB", status_kilobytes "VmRSS")
+end
+
+local function torment(run, world, random_for, options)
+  local beating = mj.spawn(run.pulse.run, run.pulse, run.running)
+  if options.lie then
+    for _, route in ipairs(world.routes) do route:set { lie = options.lie, lies = 1000000 } end
+  end
+  local wrong = run.calm and {} or faults.start(run, world, random_for)
+  local tasks = start_tasks(run, world, random_for, options.tasks or 300)
+  local stop = mj.now() + options.seconds
+  repeat mj.sleep(math.min(0.1, math.max(0, stop - mj.now())))
+  until mj.now() >= stop or options.till == "wrong" and run.report.counts.wrong > 0
+  run.over = true
+  join(run, wrong)
+  faults.calm(world)
+  join(run, tasks)
+  beating:wait()
+end
+
+-- Runs, and returns the report.
+function M.run(options)
+  local report = Report.new { seed = options.seed, lying = options.lie ~= nil }
+  local run = { report = report, pace = options.pace or 1, short = options.short,
+    calm = options.calm }
+  run.pulse = Pulse.new(report)
+  function run.running() return not run.over end
+  local function random_for(name) return Random.new(options.seed, name) end
+  local before = { fds = descriptors(), tasks = mj.counters().tasks_live }
+  local world = World.new(run, random_for "world", options.lanes or 4)
+  torment(run, world, random_for, options)
+  audit(run, world)
+  demand(run, world, world.fault:counters())
+  world:stop()
+  check_leaks(run, before)
+  if options.print then report:print(run.pulse) end
+  return report, run.pulse
+end
+
+return M
