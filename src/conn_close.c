@@ -8,7 +8,7 @@ void mj__conn_forget_requests(struct mj__conn *conn) {
     mj__outgoing_release(conn->pool, &conn->out);
     mj__requests_release(conn->pool, &conn->requests);
     /* As the queue, which is empty and starts anew. */
-    conn->undated = conn->expiring = conn->disorder = 0;
+    conn->undated = conn->expiring = conn->disorder = conn->answered = 0;
     conn->silent = 0;
     mj__conn_owe(conn);
 }
@@ -21,6 +21,7 @@ void mj__conn_drop_transport(struct mj__conn *conn) {
     mj__value_drop(conn);
     mj__buffer_release(conn->pool, &conn->in);
     conn->wait_writable = false;
+    conn->write_error = 0;
     mj__conn_owe(conn);
 }
 

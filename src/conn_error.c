@@ -3,7 +3,7 @@
  *
  *     no     not a byte of it was written, and none will be
  *     maybe  some or all of it was written, or still will be
- *     yes    the server has answered it */
+ *     yes    the server has answered it, or has begun to */
 #include "conn_private.h"
 
 #include <string.h>
@@ -30,6 +30,9 @@ static struct mj__loss loss(enum mj__kind kind, enum mj__phase phase, enum mj__s
 
 static struct mj__loss by_progress(const struct mj__conn *conn, uint64_t seq,
                                    enum mj__kind kind, enum mj__sent unwritten) {
+    if (conn->answered == seq + 1) {
+        return mj__loss_answered(kind);
+    }
     switch (mj__conn_progress(conn, seq)) {
     case MJ__UNWRITTEN:
         return loss(kind, MJ__PHASE_QUEUE, unwritten);

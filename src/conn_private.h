@@ -96,6 +96,7 @@ struct mj__conn {
     struct mj__deferred flush, freed;
     struct mj__timer timer;
     bool wait_writable; /* the last write was short */
+    int write_error;    /* errno of the write that failed; 0: none did */
     bool owing;         /* the loop was told that something is still to leave or to be fenced */
     bool released;      /* nobody holds it any more */
     bool orphan;        /* and it lives on until nothing is owed */
@@ -125,6 +126,7 @@ struct mj__conn {
     uint32_t allowed; /* submits behind it that need not wait for others either */
     bool bound;       /* submits behind it have its deadline */
     mj__time ticket_deadline;
+    uint64_t answered;   /* 1 + the request whose answer began last; 0: none */
     uint64_t popped_end; /* place in the outgoing stream where the oldest request begins */
 
     struct mj__batch *batches; /* those under way */

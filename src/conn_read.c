@@ -187,6 +187,7 @@ static int parse_one(struct mj__batch *batch, size_t *consumed, struct mj__error
     if (!mj__conn_find(conn, &line.reply, &line.seq)) {
         return mj__conn_mismatch(conn, &line.reply, error);
     }
+    conn->answered = line.seq + 1; /* whatever becomes of it */
     if (line.reply.has_value) {
         int status = take_value(batch, &line, bytes, size, *consumed, error);
         if (status != TOOK) {
@@ -241,8 +242,12 @@ static void peer_left(struct mj__conn *conn) {
         return;
     }
     bool cut = conn->incoming.to != MJ__NO_VALUE || mj__buffer_length(&conn->in) > 0;
-    mj__fail(&error, MJ__CLOSED, "the server closed the connection%s",
-             cut ? " in the middle of a reply" : "");
+    if (conn->write_error == ECONNRESET) { /* told to the write, it is not told to a read */
+        mj__stream_error(&error, MJ__PHASE_READ, ECONNRESET);
+    } else {
+        mj__fail(&error, MJ__CLOSED, "the server closed the connection%s",
+                 cut ? " in the middle of a reply" : "");
+    }
     error.phase = conn->state == MJ__CONN_HANDSHAKE ? MJ__PHASE_HANDSHAKE : MJ__PHASE_READ;
     mj__conn_fail(conn, &error);
 }

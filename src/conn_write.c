@@ -324,14 +324,19 @@ static void await_writable(struct mj__conn *conn, bool wait) {
     }
 }
 
-/* The peer is gone, but what it said before may still be read. */
+/* The peer is gone, but what it said before is read, however much it is. */
 static void write_failed(struct mj__conn *conn, int code) {
     struct mj__error error;
     bool classic_only = conn->classic_only;
-    mj__conn_readable(conn);
-    if (conn->classic_only != classic_only) {
-        return; /* the handshake has begun anew, over another socket */
-    }
+    uint64_t before;
+    conn->write_error = code;
+    do {
+        before = conn->counters.bytes_read;
+        mj__conn_readable(conn);
+        if (conn->classic_only != classic_only) {
+            return; /* the handshake has begun anew, over another socket */
+        }
+    } while (conn->counters.bytes_read != before && conn->state != MJ__CONN_CLOSED);
     mj__stream_error(&error, MJ__PHASE_WRITE, code);
     mj__conn_fail(conn, &error);
 }

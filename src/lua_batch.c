@@ -337,8 +337,8 @@ static int run(lua_State *L) {
     if (mj__task_interrupted(task)) {
         mj__conn_return_ticket(self->conn);
         struct mj__interrupted what = {.op = batch->op, .server = mj__lua_conn_name(self)};
-        what.error.phase = MJ__PHASE_QUEUE;
-        if (batch->task != NULL) {
+        if (batch->task != NULL) { /* it was parked */
+            what.error.phase = MJ__PHASE_QUEUE;
             mj__lua_batch_abandon(batch, &what.error);
         }
         return mj__task_refuse_as(L, task, &what);

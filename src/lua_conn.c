@@ -145,8 +145,9 @@ static int call_command(lua_State *L) {
     struct mj__error refusal;
     bool refused = self->granted != NULL && mj__lua_redeem(self, task, &refusal) != 0;
     if (mj__task_interrupted(task)) {
+        struct mj__interrupted what = {.op = name, .server = mj__lua_conn_name(self)};
         mj__conn_return_ticket(self->conn);
-        return mj__task_refuse(L, task);
+        return mj__task_refuse_as(L, task, &what);
     }
     if (mj__lua_read_call(L, 2, id, "conn", self, &call, &into, &error) != 0) {
         mj__conn_return_ticket(self->conn);

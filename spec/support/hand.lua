@@ -31,8 +31,8 @@ end
 
 -- Connects with these options and takes the connection; over meta unless they say otherwise.
 function M:connect(options, ...)
-  local protocol = options:find("protocol=", 1, true) and "" or "protocol=meta&"
-  local conn = assert(mj.connect(self.url .. "?" .. protocol .. options, ...))
+  if not options:find("protocol=", 1, true) then options = "protocol=meta&" .. options end
+  local conn = assert(mj.connect(self.url .. "?" .. options:gsub("&$", ""), ...))
   self.fd = wait.until_true(SECONDS, "the client to connect", function()
     return posix.accept(self.listener)
   end)

@@ -9,6 +9,7 @@
 --   stage.peer:close(true)
 --   for _, found in ipairs(stage:finish()) do print(found.place, found.op, found.err) end
 
+local errors = require "moonjay.errors"
 local hand = require "spec.support.hand"
 local heard = require "spec.support.heard"
 local mj = require "moonjay"
@@ -52,13 +53,38 @@ end
 
 -- The error of one answer, or nil: a table of errors by key, from those that take many.
 local function error_of(op, key, value, second)
-  if op[4] and value ~= nil then return second and second[key] end
+  if op[4] and not errors.is(second) then return second and second[key] end
   return value == nil and second or nil
+end
+
+-- fn(...), with the deadline that this place has, if it has one.
+local function in_time(self, place, fn, ...)
+  local seconds = self.within and self.within[place]
+  if seconds then return mj.deadline(seconds, fn, ...) end
+  return fn(...)
+end
+
+-- One op of the list by one carrier ("call" or "pipeline"): its error, thrown or returned.
+function M.ask_one(conn, carrier, op, key, value)
+  local ok, answer, second
+  if carrier == "pipeline" then
+    local pipeline = conn:pipeline()
+    op[3](pipeline, key, value or "v")
+    local replies
+    ok, replies, second = pcall(pipeline.run, pipeline)
+    if not ok then return replies end
+    if replies == nil then return second end
+    answer, second = replies[1], replies.errors[1] or op[4] and replies.more[1]
+  else
+    ok, answer, second = pcall(op[3], conn, key, value or "v")
+    if not ok then return answer end
+  end
+  return error_of(op, key, answer, second)
 end
 
 local function call_one(self, place, op, value)
   local key = name_of(place, op[1])
-  local ok, answer, second = pcall(op[3], self.conn, key, value or "v")
+  local ok, answer, second = pcall(in_time, self, place, op[3], self.conn, key, value or "v")
   if not ok then return found(self, place, op[1], answer) end
   found(self, place, op[1], error_of(op, key, answer, second))
 end
@@ -66,8 +92,10 @@ end
 local function call_all(self, place, ops, value)
   local pipeline = self.conn:pipeline()
   for _, op in ipairs(ops) do op[3](pipeline, name_of(place, op[1]), value or "v") end
-  local ok, replies = pcall(pipeline.run, pipeline)
-  if not ok then return found(self, place, "pipeline", replies) end
+  local ok, replies, err = pcall(in_time, self, place, pipeline.run, pipeline)
+  if not ok or replies == nil then
+    return found(self, place, "pipeline", ok and err or replies)
+  end
   for i, op in ipairs(ops) do
     local second = replies.errors[i]
     if op[4] then second = second or replies.more[i] end
@@ -152,8 +180,8 @@ local function room_of(self)
 end
 
 -- options: protocol; carrier ("call" or "pipeline"); big (the op that is half written); quiet
--- (the place of the quiet request; nil: there is none); timeout and stall (of the URL); places
--- (a list; nil: all).
+-- (the place of the quiet request; nil: there is none); timeout and stall (of the URL); within
+-- (deadlines of the script's, in seconds, by place); places (a list; nil: all).
 function M.start(options)
   local self = setmetatable({ results = {}, tasks = {}, places = {} }, M)
   for name, value in pairs(options) do self[name] = value end
@@ -197,12 +225,11 @@ end
 
 -- The server ends its side, or resets the connection; what it has by then is all it gets.
 function M:end_server(reset)
-  self.text = self.peer:received()
   if reset then
+    self.text = self.peer:received()
     self.peer:close(true)
   else
     posix.shutdown_write(self.peer.fd)
-    self.text = nil
   end
 end
 
@@ -213,13 +240,13 @@ function M:cancel()
   end
 end
 
--- The line of a reply to the oldest request, a get, which announces a value of `size` bytes.
-function M:announce(size)
-  local text = self.peer:received()
-  if self.protocol == "meta" then
-    return ("VA %s%s\r\n"):format(size, hand.token(text:match("^[^\r]*")))
-  end
-  return ("VALUE %s 0 %s\r\n"):format(name_of("written", "get"), size)
+-- Sends the line of a reply to the oldest request, a get, which announces a value of `size`
+-- bytes, and what follows it.
+function M:reply(size, rest)
+  local asked = self.peer:received():match("^[^\r]*")
+  local line = self.protocol == "meta" and ("VA %s%s"):format(size, hand.token(asked))
+    or ("VALUE %s 0 %s"):format(name_of("written", "get"), size)
+  self.peer:send(line, "\r\n", rest or "")
 end
 
 return M
