@@ -563,6 +563,29 @@ describe("any", function()
     assert.matches("all 2 tasks failed", tostring(err))
   end)
 
+  it("gives an error that is no safer to repeat than the least safe of them", function()
+    local function any(...)
+      local tasks = {}
+      for i, failure in ipairs { ... } do
+        tasks[i] = mj.spawn(function() return nil, failure end)
+      end
+      local _, err = mj.any(tasks)
+      return err
+    end
+    local refused = errors.new { kind = "connect_refused", message = "x", op = "connect" }
+    local counted = errors.new { kind = "timeout", message = "x", op = "incr", sent = "maybe" }
+    local read = errors.new { kind = "timeout", message = "x", op = "get", sent = "maybe" }
+    local err = any(refused, counted)
+    assert.equal("connect_refused", err.kind)
+    assert.equal("maybe", err.sent)
+    assert.is_false(err.retryable)
+    assert.is_true(any(refused, read).retryable)
+    err = any(refused, refused)
+    assert.equal("no", err.sent)
+    assert.is_true(err.retryable)
+    assert.is_false(any(refused, "words").retryable)
+  end)
+
   it("throws on an empty list", function()
     assert.has_error(function() mj.any {} end)
   end)

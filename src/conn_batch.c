@@ -16,25 +16,31 @@ void mj__batch_end(struct mj__batch *batch) {
     batch->conn->batches = batch->outer;
 }
 
-void mj__batches_forget(struct mj__conn *conn, uint64_t seq) {
+bool mj__batches_forget(struct mj__conn *conn, uint64_t seq) {
+    bool some = false;
     for (struct mj__batch *batch = conn->batches; batch != NULL; batch = batch->outer) {
         for (size_t i = batch->next; i < batch->count; i++) {
             if (batch->answers[i].seq == seq) {
                 batch->answers[i].done = NULL;
+                some = true;
             }
         }
     }
+    return some;
 }
 
-void mj__batches_forget_all(struct mj__conn *conn, mj__done_fn *done, const void *arg) {
+bool mj__batches_forget_all(struct mj__conn *conn, mj__done_fn *done, const void *arg) {
+    bool some = false;
     for (struct mj__batch *batch = conn->batches; batch != NULL; batch = batch->outer) {
         for (size_t i = batch->next; i < batch->count; i++) {
             struct mj__waiting_answer *answer = &batch->answers[i];
             if (done == NULL || (answer->done == done && answer->arg == arg)) {
                 answer->done = NULL;
+                some = true;
             }
         }
     }
+    return some;
 }
 
 void mj__batch_room(struct mj__batch *batch) {

@@ -24,19 +24,24 @@ static void forget(struct mj__conn *conn, struct mj__request *request) {
     }
 }
 
+static void told(struct mj__loss lost, struct mj__error *error) {
+    error->phase = lost.phase;
+    error->sent = lost.sent;
+}
+
 /* True: it is half written. */
 static bool abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
     bool half = mj__conn_progress(conn, seq) == MJ__HALF_WRITTEN;
-    struct mj__loss lost = mj__loss_given_up(conn, seq, MJ__CANCELLED);
-    error->phase = lost.phase;
-    error->sent = lost.sent;
+    told(mj__loss_given_up(conn, seq, MJ__CANCELLED), error);
     forget(conn, mj__requests_at(&conn->requests, seq));
     conn->counters.abandoned++;
     return half;
 }
 
 void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
-    mj__batches_forget(conn, seq);
+    if (mj__batches_forget(conn, seq)) {
+        told(mj__loss_answered(MJ__CANCELLED), error);
+    }
     if (seq < conn->requests.head || seq >= conn->requests.tail) {
         return;
     }
@@ -48,7 +53,9 @@ void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *err
 void mj__conn_abandon_all(struct mj__conn *conn, mj__done_fn *done, const void *arg,
                           struct mj__error *error) {
     bool half = false;
-    mj__batches_forget_all(conn, done, arg);
+    if (mj__batches_forget_all(conn, done, arg)) {
+        told(mj__loss_answered(MJ__CANCELLED), error);
+    }
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         const struct mj__request *request = mj__requests_at(&conn->requests, seq);
         if (request->done == done && request->arg == arg) {

@@ -94,14 +94,26 @@ function M.all(list)
   return results
 end
 
+local RANK = { no = 1, maybe = 2, yes = 3 }
+
+-- No safer to repeat than the least safe of them.
 local function all_failed(causes)
-  local kind
+  local kind, sent, retryable = nil, "no", true
   for i = #causes, 1, -1 do
-    if errors.is(causes[i]) then kind = causes[i].kind end
+    local cause = causes[i]
+    if errors.is(cause) then
+      kind = cause.kind
+      if (RANK[cause.sent] or 0) > RANK[sent] then sent = cause.sent end
+      retryable = retryable and cause.retryable == true
+    else
+      retryable = false
+    end
   end
   return errors.new {
     kind = kind,
     op = "any",
+    sent = sent,
+    retryable = retryable,
     message = ("any: all %d tasks failed, the first in the list by: %s"):format(
       #causes, tostring(causes[1])),
     cause = causes,
@@ -110,8 +122,9 @@ end
 
 -- Waits for the first success among a list of tasks: its first result and its place in the
 -- list; the rest are cancelled. When all fail: nil and an error whose `cause` lists the error
--- of each, in the order of the list (its kind is the first that has one). An interruption of
--- the waiting task, which is thrown, cancels them all. Throws on an empty list.
+-- of each, in the order of the list (its kind is the first that has one, its sent the most that
+-- one of them says, and it is retryable if they all are). An interruption of the waiting task,
+-- which is thrown, cancels them all. Throws on an empty list.
 function M.any(list)
   local group = core.group(list, "any")
   if #list == 0 then core.misuse("any", "a list of at least one task is wanted") end
