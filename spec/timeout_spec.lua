@@ -262,6 +262,30 @@ describe("a wait for room", function()
     conn:close()
   end))
 
+  it("ends with the timeout, also where every turn brings an answer, and room",
+    cleaned(function()
+      local peer = hand.listen()
+      local conn = peer:connect("max_inflight=1&timeout=300ms&verify=false")
+      local started = posix.now()
+      local running = mj.spawn(function()
+        local p = conn:pipeline()
+        for i = 1, 20 do p:get("key:" .. i) end
+        return p:run(), posix.now() - started
+      end)
+      peer:line()
+      while posix.now() - started < 0.8 do -- an answer to what is sent at the end of this turn
+        if conn:counters().inflight > 0 then peer:send("EN\r\n") end
+        posix.sleep(0.04)
+        mj.sleep(0)
+      end
+      local replies, took = running:wait(10)
+      assert.is_true(replies.failed > 5, replies.failed .. " failed")
+      assert.equal("timeout", replies.errors[20].kind)
+      assert.equal("no", replies.errors[20].sent)
+      assert.is_true(took < 0.6, took)
+      conn:close()
+    end))
+
   it("delays the end of nobody who stood behind a pipeline in it", cleaned(function()
     local peer = hand.listen()
     local conn = peer:connect("max_inflight=4&timeout=600ms&stall_timeout=30s")

@@ -84,7 +84,7 @@ static struct mj__parked *overdue(struct mj__conn *conn, mj__time now) {
     return NULL;
 }
 
-static void expire_parked(struct mj__conn *conn, mj__time now) {
+void mj__conn_expire_parked(struct mj__conn *conn, mj__time now) {
     struct mj__error error;
     struct mj__parked *parked;
     while ((parked = overdue(conn, now)) != NULL) {
@@ -214,7 +214,7 @@ mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
     if (conn->state == MJ__CONN_CLOSED) {
         return MJ__NEVER;
     }
-    expire_parked(conn, now);
+    mj__conn_expire_parked(conn, now);
     if (expire_requests(conn, now)) {
         mj__conn_half_written(conn, "timed out");
     }

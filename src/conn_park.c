@@ -73,6 +73,10 @@ void mj__conn_return_ticket(struct mj__conn *conn) {
 }
 
 void mj__conn_room(struct mj__conn *conn) {
+    if (conn->parked != NULL && conn->parked_until <= mj__loop_now(conn->loop)) {
+        mj__conn_expire_parked(conn,
+                               mj__loop_now(conn->loop)); /* room comes too late for them */
+    }
     while (conn->parked != NULL && conn->state == MJ__CONN_OPEN && !mj__conn_is_full(conn)) {
         struct mj__parked *parked = conn->parked;
         mj__conn_unpark(conn, parked);

@@ -257,6 +257,8 @@ void mj__conn_room(struct mj__conn *);
 /* Ends requests and parked ones whose deadline has passed; may close the connection. Returns the
  * next moment to look again. */
 mj__time mj__conn_expire(struct mj__conn *, mj__time now);
+/* Ends the parked ones alone. */
+void mj__conn_expire_parked(struct mj__conn *, mj__time now);
 /* Closes, because what follows a half-written request cannot be in order. */
 void mj__conn_half_written(struct mj__conn *, const char *how);
 
