@@ -174,9 +174,10 @@ static bool expire_requests(struct mj__conn *conn, mj__time now) {
     return half;
 }
 
+/* Requests that no flush has dated do not count: the silence before them means nothing. */
 static bool stalled(struct mj__conn *conn, mj__time now) {
     const struct mj__options *options = &conn->endpoint.options;
-    if (mj__requests_count(&conn->requests) == 0 ||
+    if (mj__requests_count(&conn->requests) == 0 || conn->undated <= conn->requests.head ||
         now < conn->heard + options->stall_timeout) {
         return false;
     }
