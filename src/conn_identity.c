@@ -9,8 +9,11 @@ static bool same(const char *a, size_t a_size, const char *b, size_t b_size) {
 }
 
 uint16_t mj__accepted_codes(const struct mj__request *request) {
-    if (request->bits & MJ__META_BARE) {
-        return MJ__CODE(MJ__MN) | MJ__CODE(MJ__ME) | MJ__CODE(MJ__EN);
+    if (request->bits & MJ__META_MN) {
+        return MJ__CODE(MJ__MN);
+    }
+    if (request->bits & MJ__META_ME) {
+        return MJ__CODE(MJ__ME) | MJ__CODE(MJ__EN);
     }
     return mj__command((enum mj__command_id)request->id)->answers;
 }
@@ -52,10 +55,10 @@ static bool meta_identity(const struct mj__conn *conn, const struct mj__request 
         return echo_matches(reply->opaque, reply->opaque_size, key + request->key_size,
                             request->token_size, bare);
     }
-    if (request->bits & MJ__USER_KEY) {
-        return key_echo_matches(request, reply, key);
+    if (reply->opaque != NULL) {
+        return false; /* it asked for no token: this is another's */
     }
-    return reply->opaque == NULL;
+    return !(request->bits & MJ__USER_KEY) || key_echo_matches(request, reply, key);
 }
 
 /* The classic protocol has a yes of its own for each verb: STORED is no answer to a delete. */
@@ -127,6 +130,5 @@ bool mj__quiet_spoke(struct mj__conn *conn, uint64_t seq, const struct mj__reply
     if (seq + 1 == conn->requests.tail) {
         return true;
     }
-    const struct mj__request *next = mj__requests_at(&conn->requests, seq + 1);
-    return next->id == MJ__NOOP || next->bits & MJ__META_BARE;
+    return mj__is_noop(mj__requests_at(&conn->requests, seq + 1));
 }

@@ -43,8 +43,8 @@ bool mj__conn_find(struct mj__conn *conn, const struct mj__reply *reply, uint64_
             continue;
         }
         if (mj__belongs(conn, request, reply)) {
-            bool doubtful = conn->stray_count > ordinary && request->id != MJ__NOOP &&
-                            !mj__is_named(conn, request, reply); /* no server refuses a noop */
+            bool doubtful = conn->stray_count > ordinary && !mj__is_noop(request) &&
+                            !mj__is_named(conn, request, reply);
             *found = seq;
             return !doubtful || !another_may(conn, seq, reply);
         }

@@ -243,6 +243,11 @@ int mj__conn_enqueue(struct mj__conn *, const struct mj__call *, const struct mj
                      struct mj__sink *, mj__done_fn *, void *arg, uint32_t index, uint64_t *seq,
                      struct mj__error *error);
 
+/* What no server refuses, and what only its own reply answers. */
+static inline bool mj__is_noop(const struct mj__request *request) {
+    return request->id == MJ__NOOP || request->bits & MJ__META_MN;
+}
+
 /* A noop of the connection's own, behind quiet requests. */
 static inline bool mj__is_fence(const struct mj__request *request) {
     return request->id == MJ__NOOP && request->done == NULL;

@@ -53,8 +53,7 @@ static bool may_become_error(const char *bytes, size_t size) {
 }
 
 /* Bytes came that nobody asked for: a second reply, a greeting, an error as a farewell. */
-static int unasked(const struct mj__conn *conn, const char *bytes, size_t size,
-                   struct mj__error *error) {
+static int unasked(const char *bytes, size_t size, struct mj__error *error) {
     struct mj__reply reply;
     int length = mj__ascii_parse(bytes, size, &reply);
     if (length == 0 && may_become_error(bytes, size)) {
@@ -64,9 +63,6 @@ static int unasked(const struct mj__conn *conn, const char *bytes, size_t size,
         char words[128];
         mj__printable(words, sizeof words, reply.text, reply.text_size);
         return mj__fail(error, MJ__SERVER_ERROR, "the server said \"%s\" unasked", words);
-    }
-    if (conn->state == MJ__CONN_HANDSHAKE) {
-        return not_understood(conn, bytes, size, error);
     }
     char words[80];
     mj__printable(words, sizeof words, bytes, size < 64 ? size : 64);
@@ -173,7 +169,7 @@ static int parse_one(struct mj__batch *batch, size_t *consumed, struct mj__error
     const char *value = NULL;
     struct line line;
     if (mj__requests_count(&conn->requests) == 0) {
-        return unasked(conn, bytes, size, error);
+        return unasked(bytes, size, error);
     }
     int length = parse_line(conn, bytes, size, &line.reply);
     if (length <= 0) {

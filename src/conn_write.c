@@ -93,7 +93,8 @@ static struct plan plan_of(const struct mj__conn *conn, const struct mj__call *c
                       (verify || plan.bits & MJ__QUIET);
         plan.bits |= plan.opaque ? MJ__LOOSE : 0;
         if (!echoes) { /* these two answer in spite of a q */
-            plan.bits = (uint16_t)(plan.bits & ~MJ__QUIET) | MJ__META_BARE;
+            plan.bits = (uint16_t)(plan.bits & ~MJ__QUIET) |
+                        (call->meta[1] == 'n' ? MJ__META_MN : MJ__META_ME);
         } else if (call->meta[1] == 'g') {
             plan.bits |= MJ__META_READ;
         }

@@ -25,11 +25,12 @@ enum mj__request_bit {
     MJ__BLOCK_SENT = 1 << 2,  /* it carried a data block */
     MJ__OPAQUE = 1 << 3,      /* our own token comes back */
     MJ__LOOSE = 1 << 4, /* a missing token is no fault, even on VA (a script's own meta) */
-    MJ__USER_OPAQUE = 1 << 5, /* the script's own token comes back */
-    MJ__USER_KEY = 1 << 6,    /* the script asked for the key back */
-    MJ__META_READ = 1 << 7,   /* a script's mg: silence is EN, not HD */
-    MJ__META_BARE = 1 << 8,   /* a script's mn or me: no flags come back */
-    MJ__USER_ENCODED = 1 << 9 /* the script's key is base64 */
+    MJ__USER_OPAQUE = 1 << 5,  /* the script's own token comes back */
+    MJ__USER_KEY = 1 << 6,     /* the script asked for the key back */
+    MJ__META_READ = 1 << 7,    /* a script's mg: silence is EN, not HD */
+    MJ__META_ME = 1 << 8,      /* a script's me: ME or EN comes back, without flags */
+    MJ__META_MN = 1 << 9,      /* a script's mn: a noop */
+    MJ__USER_ENCODED = 1 << 10 /* the script's key is base64 */
 };
 
 struct mj__request {
