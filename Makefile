@@ -37,10 +37,11 @@ LINK       = $(shell pkg-config --libs $(LIBRARIES)) -lpthread
 SANITIZE  := -fsanitize=address,undefined -fno-sanitize-recover=all
 
 # The targets of spec/fuzz, and what each is made of beside its own file.
-FUZZ       := meta ascii url
+FUZZ       := meta ascii url conn
 FUZZ_MAIN  := replay
-FUZZ_meta  := replies
-FUZZ_ascii := replies
+FUZZ_meta  := replies words
+FUZZ_ascii := replies words
+FUZZ_conn  := play play_told play_check server words sim_loop sim_stream
 
 SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
@@ -118,7 +119,7 @@ $(FUZZERS): $(BUILD)/spec/fuzz_%: $(BUILD)/fuzz/%.o $(BUILD)/fuzz/fuzz.o \
 
 $(BUILD)/fuzz/%.o: spec/fuzz/%.c Makefile | ready
 	@echo "compile $<"
-	$Q$(COMPILE) -MMD -MP -c -o $@ $<
+	$Q$(filter-out -fsanitize=fuzzer-no-link,$(COMPILE)) -MMD -MP -c -o $@ $<
 
 -include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d $(BUILD)/fuzz/*.d)
 

@@ -69,6 +69,22 @@ bool text_same(const struct text *a, const struct text *b) {
     return a->size == b->size && (a->size == 0 || memcmp(a->bytes, b->bytes, a->size) == 0);
 }
 
+static void show(const struct text *text) {
+    for (size_t i = 0; i < text->size; i++) {
+        unsigned char byte = (unsigned char)text->bytes[i];
+        fprintf(stderr, (byte >= ' ' && byte <= '~') || byte == '\n' ? "%c" : "\\x%02x", byte);
+    }
+    fprintf(stderr, "\n");
+}
+
+void text_agree(const char *what, const struct text *a, const struct text *b) {
+    if (!text_same(a, b)) {
+        show(a);
+        show(b);
+        fuzz_failed(__FILE__, __LINE__, what);
+    }
+}
+
 /* ---- cuts ------------------------------------------------------------------------------- */
 
 struct knife knife_for(enum cut cut, const uint8_t *data, size_t size) {

@@ -157,7 +157,7 @@ void replies_check(replies_parse *parser, replies_judge *judge, const uint8_t *d
             first = reader.log;
             reader.log = (struct text){0};
         } else {
-            HOLDS(text_same(&reader.log, &first));
+            text_agree("the replies are the same for every cut", &first, &reader.log);
         }
         text_free(&reader.log);
         text_free(&reader.waiting);
@@ -165,36 +165,6 @@ void replies_check(replies_parse *parser, replies_judge *judge, const uint8_t *d
         text_free(&reader.line);
     }
     text_free(&first);
-}
-
-/* ---- what judges read with -------------------------------------------------------------- */
-
-bool word_next(const char **at, const char *end, struct word *word) {
-    while (*at < end && **at == ' ') {
-        ++*at;
-    }
-    word->at = *at;
-    while (*at < end && **at != ' ') {
-        ++*at;
-    }
-    word->size = (size_t)(*at - word->at);
-    return word->size > 0;
-}
-
-bool word_is(struct word word, const char *text) {
-    return word.size == strlen(text) && memcmp(word.at, text, word.size) == 0;
-}
-
-bool word_number(struct word word, uint64_t *number) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < word.size; i++) {
-        if (word.at[i] < '0' || word.at[i] > '9' || __builtin_mul_overflow(sum, 10, &sum) ||
-            __builtin_add_overflow(sum, (unsigned)(word.at[i] - '0'), &sum)) {
-            return false;
-        }
-    }
-    *number = sum;
-    return word.size > 0;
 }
 
 void judge_error(const char *line, size_t size, const struct mj__reply *reply) {

@@ -7,7 +7,7 @@
 
 #include "wire.h"
 
-#include "fuzz.h"
+#include "words.h"
 
 typedef int replies_parse(const char *bytes, size_t size, struct mj__reply *);
 /* Reads a line, without its CRLF, anew, and says whether the reply is what it said. */
@@ -16,17 +16,6 @@ typedef void replies_judge(const char *line, size_t size, const struct mj__reply
 /* Feeds the input whole, byte by byte and at random cuts: the same replies must come. */
 void replies_check(replies_parse *, replies_judge *, const uint8_t *data, size_t size);
 
-/* For judges: the words of a line, split at blanks. */
-struct word {
-    const char *at;
-    size_t size;
-};
-
-/* The next word from *at on. False: there is none. */
-bool word_next(const char **at, const char *end, struct word *);
-bool word_is(struct word, const char *text);
-/* Its digits as a number. False: something else, or more than 64 bits. */
-bool word_number(struct word, uint64_t *number);
 /* An error line of either protocol, read anew. */
 void judge_error(const char *line, size_t size, const struct mj__reply *);
 
