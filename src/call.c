@@ -56,8 +56,9 @@ const char *mj_results_traceback(const mj_results *results) {
 
 struct words {
     struct mj__task *task;
-    char *text, *traceback; /* allocated; NULL: no memory */
+    char *text, *traceback; /* allocated; NULL: there are none */
     size_t text_size;
+    const char *instead; /* of the text */
 };
 
 /* Pushes the error at `index` as text. Throws where its own __tostring does. */
@@ -110,6 +111,13 @@ static int find_words(lua_State *L) {
     return 0;
 }
 
+/* An error whose own __tostring fails has no words; for others there may be no memory. */
+static void take_words(struct mj__runtime *runtime, struct words *words) {
+    int status = mj__runtime_protect(runtime, find_words, words);
+    words->instead = status > 0 ? "an error that cannot be told in words"
+                                : "not enough memory to tell the error";
+}
+
 static void free_words(struct words *words) {
     free(words->text);
     free(words->traceback);
@@ -127,14 +135,13 @@ static int status_of(const struct mj__task *task) {
 
 static void call_done(struct mj__runtime *runtime, struct mj__task *task, int status,
                       const struct words *words) {
-    static const char no_words[] = "an error that cannot be told in words";
     mj_results results = {.L = task->L, .count = task->count, .traceback = ""};
     if (status == MJ_ERROR) {
         bool some = words->text != NULL;
         results.L = NULL;
         results.count = 1;
-        results.text = some ? words->text : no_words;
-        results.text_size = some ? words->text_size : sizeof no_words - 1;
+        results.text = some ? words->text : words->instead;
+        results.text_size = some ? words->text_size : strlen(words->instead);
         results.traceback = words->traceback != NULL ? words->traceback : "";
     }
     mj_done_fn done = task->done;
@@ -148,7 +155,7 @@ static void report(struct mj__runtime *runtime, const struct words *words) {
     if (runtime->options.error == NULL) {
         return;
     }
-    const char *text = words->traceback != NULL ? words->traceback : "(no words for it)";
+    const char *text = words->traceback != NULL ? words->traceback : words->instead;
     char *line = malloc(sizeof prefix + strlen(text));
     if (line != NULL) {
         stpcpy(stpcpy(line, prefix), text);
@@ -159,10 +166,10 @@ static void report(struct mj__runtime *runtime, const struct words *words) {
 
 void mj__call_ended(struct mj__runtime *runtime, struct mj__task *task) {
     int status = status_of(task);
-    struct words words = {.task = task};
+    struct words words = {.task = task, .instead = ""};
     bool silent = task->done == NULL && (task->claimed || status == MJ_CANCELLED);
     if (status == MJ_ERROR && !silent) {
-        mj__runtime_protect(runtime, find_words, &words);
+        take_words(runtime, &words);
     }
     if (task->done != NULL) {
         call_done(runtime, task, status, &words);
@@ -216,7 +223,7 @@ static int attempt(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
         mj__runtime_fail(runtime, "the runtime is closing");
         return MJ_ERROR;
     }
-    mj__runtime_relieve(runtime);
+    mj__memory_relieve(runtime);
     lua_State *L = runtime->L;
     struct mj__task *current = runtime->current;
     runtime->current = NULL;

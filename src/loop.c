@@ -348,6 +348,9 @@ static struct event_base *base_new(void) {
 static int open_parts(struct mj__loop *loop, struct mj__error *error) {
     loop->timerfd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (loop->timerfd < 0 || !descriptors_left()) {
+        if (errno == ENOMEM) {
+            return mj__fail(error, MJ__NO_MEMORY, "the system has no memory for an event loop");
+        }
         return mj__fail(error, MJ__UNREACHABLE,
                         "no event loop: %s (it takes 4 descriptors, and each connection 1; see "
                         "ulimit -n)",

@@ -112,12 +112,14 @@ static int task_wait(lua_State *L) {
 /* task_results(handle): what the ended task returned, or nil and its error. */
 static int task_results(lua_State *L) {
     const struct mj__handle *handle = check_handle(L, 1, "task:wait");
+    if (handle->count == MJ__LOST) {
+        struct mj__error error;
+        mj__fail(&error, MJ__NO_MEMORY,
+                 "the task has ended, but there was no memory to keep its results");
+        return mj__lua_fail(L, &error, "task:wait", NULL, 0, NULL);
+    }
     if (handle->count < 0) {
         lua_pushnil(L);
-    }
-    if (handle->count == MJ__LOST) {
-        lua_pushliteral(L, "the task has ended, but there was no room for its results");
-        return 2;
     }
     lua_getfenv(L, 1);
     int count = handle->count < 0 ? 1 : handle->count;

@@ -19,56 +19,13 @@ static const char registry_key;
 
 enum { TRIES = 100 }; /* finalizers in a row that throw into one call */
 
-/* ---- memory ---- */
-
-static bool is_over(const struct mj__runtime *runtime, size_t old_size, size_t size) {
-    size_t limit = runtime->options.memory_limit;
-    return limit != 0 && size > old_size && runtime->memory + (size - old_size) > limit;
-}
-
-static void *allocate(void *arg, void *block, size_t old_size, size_t size) {
-    struct mj__runtime *runtime = arg;
-    if (size == 0) {
-        free(block);
-        runtime->memory -= old_size;
-        return NULL;
-    }
-    if (is_over(runtime, old_size, size)) {
-        mj__pool_trim(runtime->pool);
-    }
-    void *moved = is_over(runtime, old_size, size) ? NULL : realloc(block, size);
-    if (moved == NULL) {
-        runtime->refused = true;
-        return size <= old_size ? block : NULL; /* Lua counts on shrinking */
-    }
-    runtime->memory += size - old_size;
-    return moved;
-}
-
-static int collect(lua_State *L) {
-    lua_gc(L, LUA_GCCOLLECT, 0);
-    return 0;
-}
-
-/* LuaJIT does not collect when memory runs out, and by itself only once use has doubled: near the
- * limit that is too late. */
-void mj__runtime_relieve(struct mj__runtime *runtime) {
-    size_t limit = runtime->options.memory_limit;
-    bool near =
-        runtime->memory >= limit / 4 * 3 && runtime->memory >= runtime->relieved + limit / 16;
-    if (limit == 0 || !(runtime->refused || near)) {
-        return;
-    }
-    runtime->refused = false;
-    mj__runtime_protect(runtime, collect, NULL);
-    runtime->relieved = runtime->memory;
-}
+/* ---- a turn ---- */
 
 static bool work(void *arg) {
     struct mj__runtime *runtime = arg;
     bool more = mj__tasks_work(runtime);
     if (runtime->ended.first == NULL) {
-        mj__runtime_relieve(runtime); /* else once what those tasks held is garbage */
+        mj__memory_relieve(runtime); /* else once what those tasks held is garbage */
     }
     return more;
 }
@@ -77,7 +34,7 @@ static bool work(void *arg) {
 
 struct mj__runtime *mj__runtime_of(lua_State *L) {
     void *arg;
-    if (lua_getallocf(L, &arg) == allocate) {
+    if (lua_getallocf(L, &arg) == mj__memory_allocate) {
         return arg;
     }
     lua_pushlightuserdata(L, (void *)(uintptr_t)&registry_key);
@@ -218,9 +175,18 @@ static void forbid_jit(lua_State *L) {
     lua_pop(L, 2);
 }
 
+/* A get into a buffer needs it. Later it would be loaded without the reserve. */
+static void load_ffi(lua_State *L) {
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "ffi");
+    lua_call(L, 1, 0);
+}
+
 static int open_state(lua_State *L) {
     struct mj__runtime *runtime = lua_touserdata(L, 1);
     luaL_openlibs(L);
+    load_ffi(L);
+    mj__memory_close_reserve(runtime);
     if (runtime->options.memory_limit != 0) {
         forbid_jit(L);
     }
@@ -243,7 +209,7 @@ static int open_state(lua_State *L) {
 /* The allocator is refused where it may give addresses that LuaJIT cannot store; then the state
  * has LuaJIT's own, and no limit holds. */
 static lua_State *new_state(struct mj__runtime *runtime) {
-    lua_State *L = lua_newstate(allocate, runtime);
+    lua_State *L = lua_newstate(mj__memory_allocate, runtime);
     runtime->counts_memory = L != NULL;
     if (L == NULL && !runtime->refused) {
         L = luaL_newstate();
@@ -255,7 +221,10 @@ static lua_State *new_state(struct mj__runtime *runtime) {
 }
 
 static int open_lua(struct mj__runtime *runtime, struct mj__error *error) {
-    lua_State *L = runtime->L = new_state(runtime);
+    lua_State *L = NULL;
+    if (mj__memory_open_reserve(runtime) == 0) {
+        L = runtime->L = new_state(runtime);
+    }
     if (L == NULL) {
         return mj__fail(error, MJ__NO_MEMORY, "no memory for a Lua state");
     }
@@ -426,6 +395,7 @@ void mj_close(mj_runtime *runtime) {
         lua_close(runtime->L); /* closes connections, which are freed in the turn below */
         runtime->L = NULL;
     }
+    mj__memory_close(runtime);
     mj__tasks_close(runtime);
     if (runtime->loop != NULL) {
         mj__loop_work(runtime->loop, NULL, NULL);

@@ -101,6 +101,9 @@ struct mj__runtime {
     size_t memory, relieved; /* bytes now, and after the last collection near the limit */
     bool counts_memory;      /* the state uses our allocator */
     bool refused;            /* which has refused it something */
+    char *reserve;           /* NULL: none */
+    size_t reserve_used;
+    bool reserve_open; /* something may be taken from it */
 
     struct mj__task *current;
     struct mj__task_list ready, later, ended;
@@ -219,7 +222,18 @@ void mj__call_cancelled(struct mj__runtime *, struct mj__task *);
 
 /* Keeps the words for mj_error. */
 void mj__runtime_fail(struct mj__runtime *, const char *text);
+
+/* ---- memory.c: what the Lua state holds ---- */
+
+/* The state's allocator; its argument is the runtime. */
+void *mj__memory_allocate(void *runtime, void *block, size_t old_size, size_t size);
+/* From here until the reserve is closed the allocator has a little more than there is. -1: no
+ * memory. */
+int mj__memory_open_reserve(struct mj__runtime *);
+void mj__memory_close_reserve(struct mj__runtime *);
 /* Collects garbage where the memory limit is near, or was met. */
-void mj__runtime_relieve(struct mj__runtime *);
+void mj__memory_relieve(struct mj__runtime *);
+/* The state is closed: gives back what is left. */
+void mj__memory_close(struct mj__runtime *);
 
 #endif

@@ -275,7 +275,7 @@ void mj__tasks_settle(struct mj__deferred *settle) {
         mj__call_ended(runtime, task);
         make_spare(runtime, task);
     }
-    mj__runtime_relieve(runtime);
+    mj__memory_relieve(runtime);
 }
 
 /* ---- running ---- */
