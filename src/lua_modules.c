@@ -75,12 +75,35 @@ static bool push_linked(lua_State *L, const char *name) {
     return false;
 }
 
+/* What `require` calls. After an error it would refuse the module for ever ("loop or previous
+ * error"), and one that ran out of memory may well do better next time. */
+static int run(lua_State *L) {
+    lua_settop(L, 1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_pushvalue(L, 1);
+    if (lua_pcall(L, 1, 1, 0) == 0) {
+        return 1;
+    }
+    lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
+    lua_pushvalue(L, 1);
+    lua_pushnil(L);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+    return lua_error(L);
+}
+
+/* A searcher of `require`. */
 static int load(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
-    if (is_ours(name) && !push_from_folder(L, name) && !push_linked(L, name)) {
+    if (!is_ours(name)) {
+        return 0;
+    }
+    if (push_from_folder(L, name) || push_linked(L, name)) {
+        lua_pushcclosure(L, run, 1);
+    } else {
         lua_pushfstring(L, "\n\tno module '%s' in moonjay", name);
     }
-    return lua_gettop(L) > 1 ? 1 : 0;
+    return 1;
 }
 
 void mj__lua_modules_open(lua_State *L) {
