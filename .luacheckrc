@@ -6,3 +6,5 @@ files["spec"] = { std = "luajit+busted" }
 files["lua/moonjay/cli.lua"] = { globals = { "arg" } }
 -- busted reads its command line from `arg`.
 files["spec/run.lua"] = { globals = { "arg" } }
+-- What runtime_play.c calls.
+files["spec/fault/script.lua"] = { globals = { "main", "linger" } }

@@ -6,6 +6,7 @@
 #   make test-asan   the same under AddressSanitizer and UBSan, built in build/asan
 #   make fuzz        libFuzzer for SECONDS=20 on each target of spec/fuzz; REPLAY=FILE: one input
 #   make torture     real servers under faults for SECONDS=60, from SEED=: nothing wrong may come
+#   make fault       fail each system call and allocation in turn; make fault-asan: sanitized
 #   make bench       measure tasks that share one connection, and what Nagle's algorithm costs
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
@@ -43,14 +44,23 @@ FUZZ_meta  := replies words
 FUZZ_ascii := replies words
 FUZZ_conn  := play play_told play_check server words sim_loop sim_stream
 
+# What spec/fault/fault.c stands in for. libevent is linked in, for its calls are caught too.
+WRAPPED := malloc calloc realloc free strdup asprintf read readv sendmsg close socket connect
+WRAPPED += setsockopt getsockopt getsockname getpeername epoll_create1 epoll_ctl epoll_wait
+WRAPPED += timerfd_create timerfd_settime pipe2 eventfd eventfd_read getaddrinfo
+WRAPPED += pthread_create pthread_attr_init pthread_mutex_init
+WRAP     = -fno-lto $(WRAPPED:%=-Wl,--wrap=%)
+WRAP    += -Wl,-Bstatic -levent_core -Wl,-Bdynamic $(shell pkg-config --libs luajit) -lpthread
+
 SOURCES := $(filter-out src/main.c,$(wildcard src/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(BUILD)/%.o) $(BUILD)/lua_bytecode.o
 C_SPECS := $(patsubst spec/c/%.c,$(BUILD)/spec/%,$(wildcard spec/c/*.c))
 FUZZERS := $(FUZZ:%=$(BUILD)/spec/fuzz_%)
+FAULTS  := $(patsubst spec/fault/%.c,$(BUILD)/fault/%.o,$(wildcard spec/fault/*.c))
 TOOLS   := $(patsubst spec/support/%.c,$(BUILD)/spec/%,$(wildcard spec/support/*.c))
 PROXY   := $(wildcard spec/proxy/*.c)
-C_FILES := $(wildcard src/*.c spec/c/*.c spec/fuzz/*.c spec/support/*.c) $(PROXY)
-HEADERS := $(wildcard src/*.h spec/c/*.h spec/fuzz/*.h spec/proxy/*.h)
+C_FILES := $(wildcard src/*.c spec/c/*.c spec/fuzz/*.c spec/fault/*.c spec/support/*.c) $(PROXY)
+HEADERS := $(wildcard src/*.h spec/c/*.h spec/fuzz/*.h spec/fault/*.h spec/proxy/*.h)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
 Q := $(if $(V),,@)
@@ -59,6 +69,7 @@ Q := $(if $(V),,@)
 SUBMAKE := +@$(MAKE) --no-print-directory $(if $(filter 0,$(MAKELEVEL)),-j$(JOBS))
 
 .PHONY: all specs demo test test-asan fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture bench fmt install deps deps-ci clean ready
+.PHONY: fault fault-asan
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
 
@@ -94,7 +105,7 @@ $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_mo
 	    '(const char *)$(call module_array,$m), sizeof $(call module_array,$m)},';) \
 	echo '    {NULL, NULL, 0}};'
 
-specs: all $(C_SPECS) $(FUZZERS) $(TOOLS) $(BUILD)/spec/proxy
+specs: all $(C_SPECS) $(FUZZERS) $(TOOLS) $(BUILD)/spec/proxy $(BUILD)/spec/sweep
 
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
 	@echo "compile $<"
@@ -110,6 +121,15 @@ $(BUILD)/spec/proxy: $(PROXY) $(wildcard spec/proxy/*.h) Makefile | ready
 	@echo "compile spec/proxy"
 	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) -o $@ $(PROXY)
 
+# The linker sends calls elsewhere only in what it does not compile itself.
+$(BUILD)/spec/sweep: $(FAULTS) $(BUILD)/libmoonjay.a
+	@echo "link    $@"
+	$Q$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(WRAP)
+
+$(BUILD)/fault/%.o: spec/fault/%.c Makefile | ready
+	@echo "compile $<"
+	$Q$(COMPILE) -fno-lto -MMD -MP -c -o $@ $<
+
 .SECONDEXPANSION:
 $(FUZZERS): $(BUILD)/spec/fuzz_%: $(BUILD)/fuzz/%.o $(BUILD)/fuzz/fuzz.o \
     $$(addprefix $(BUILD)/fuzz/,$$(addsuffix .o,$(FUZZ_MAIN) $$(FUZZ_$$*))) \
@@ -121,7 +141,7 @@ $(BUILD)/fuzz/%.o: spec/fuzz/%.c Makefile | ready
 	@echo "compile $<"
 	$Q$(filter-out -fsanitize=fuzzer-no-link,$(COMPILE)) -MMD -MP -c -o $@ $<
 
--include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d $(BUILD)/fuzz/*.d)
+-include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d $(BUILD)/fuzz/*.d $(BUILD)/fault/*.d)
 
 # Says in one line what is missing before the compiler says it in a hundred.
 ready:
@@ -136,7 +156,7 @@ ready:
 	    echo "moonjay cannot be built without:$$lacking ('make deps' installs them)" >&2; \
 	    exit 1; \
 	fi; \
-	mkdir -p $(BUILD)/spec $(BUILD)/fuzz
+	mkdir -p $(BUILD)/spec $(BUILD)/fuzz $(BUILD)/fault
 
 # ---- run -----------------------------------------------------------------------------------
 
@@ -148,9 +168,13 @@ test: deps
 	$(SUBMAKE) specs
 	$(BUILD)/moonjay spec/run.lua $(ONLY)
 
-test-asan:
-	$(SUBMAKE) test BUILD=build/asan LDFLAGS="$(SANITIZE)" \
+test-asan fault-asan: %-asan:
+	$(SUBMAKE) $* BUILD=build/asan LDFLAGS="$(SANITIZE)" \
 	    CFLAGS="-O1 -g -fno-omit-frame-pointer $(SANITIZE)"
+
+fault: deps
+	$(SUBMAKE) $(BUILD)/spec/sweep
+	$(BUILD)/spec/sweep
 
 # Built in build/clang. A corpus grows in build/fuzz from run to run; a finding is left there too.
 SECONDS := 20

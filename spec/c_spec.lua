@@ -49,3 +49,6 @@ end
 for target, files in pairs(corpora) do
   describe_program("fuzz/" .. target, folder .. "/fuzz_" .. target .. files)
 end
+
+-- Not each place where a runtime takes memory, of which there are thousands: `make fault` does.
+describe_program("fault", folder .. "/sweep --step 10")
