@@ -76,7 +76,7 @@ local SOCK_STREAM, SOCK_DGRAM = 1, 2
 local NONBLOCK_CLOEXEC = 0x800 + 0x80000
 local CLOEXEC = 0x80000
 local MSG_NOSIGNAL = 0x4000
-local MONOTONIC = 1
+local MONOTONIC, PROCESS_CPU = 1, 2
 
 local function failed(what)
   local code = ffi.errno()
@@ -85,12 +85,17 @@ end
 
 -- ---------------------------------------------------------------------- time
 
--- Monotonic seconds.
-function M.now()
+local function read_clock(clock)
   local spec = ffi.new("struct spec_timespec")
-  C.clock_gettime(MONOTONIC, spec)
+  C.clock_gettime(clock, spec)
   return tonumber(spec.sec) + tonumber(spec.nsec) / 1e9
 end
+
+-- Monotonic seconds.
+function M.now() return read_clock(MONOTONIC) end
+
+-- Seconds that this process has run.
+function M.cpu() return read_clock(PROCESS_CPU) end
 
 -- Blocks the whole thread: only for plain luajit, or where no task can wait.
 function M.sleep(seconds)

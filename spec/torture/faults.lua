@@ -32,6 +32,7 @@ end
 local function kill_and_start(run, world, random)
   local server = world.servers[random:chance(0.3) and 2 or 3]
   alone(server, function()
+    world.note_evictions(server)
     server.process:kill()
     run.report:event "servers killed (SIGKILL)"
     mj.sleep(random:span(0, 0.3) * run.pace)

@@ -49,9 +49,10 @@ function M:wrong(what)
     what.op, what.key, what.lane or "?", what.came, what.allowed))
 end
 
-function M:late(what, by, excused, lane)
-  fault(self, "late", ("%s on %s ended %.1f ms after its deadline; %.1f ms of that are excused")
-    :format(what, lane or "?", by * 1e3, excused * 1e3))
+function M:late(what, by, excused, lane, stalls)
+  local text = "%s on %s ended %.1f ms after its deadline; %.1f ms of that are excused, for the "
+    .. "process stood still, in milliseconds from the deadline, from %s"
+  fault(self, "late", text:format(what, lane or "?", by * 1e3, excused * 1e3, stalls))
 end
 
 -- Something that is none of the errors a caller may expect.
@@ -182,7 +183,7 @@ function M:print(pulse)
   print_events(self)
   print(("\n  the latest request ended %.1f ms after its deadline (50 ms are allowed)"):format(
     pulse.worst_late * 1e3))
-  print(("  this process stood still for at most %.1f ms (asleep beyond a timer: %.1f ms)")
+  print(("  this process stood still for at most %.1f ms (neither ran nor waited: %.1f ms)")
     :format(pulse.worst_stall * 1e3, pulse.worst_sleep * 1e3))
   print_faults(self)
   print(("\n  %d operations: %d answers, %d errors"):format(

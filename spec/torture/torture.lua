@@ -202,11 +202,12 @@ end
 -- All that a run must have had to prove anything.
 local function demand(run, world, proxied)
   local report, events = run.report, run.report.events
-  local small, keeper = World.stats(world.servers[2]), World.stats(world.servers[1])
-  report:event("evictions of the small server", tonumber(small.evictions))
-  report:event("evictions of the keeper", tonumber(keeper.evictions))
-  if tonumber(keeper.evictions) > 0 then
-    report:odd "the keeper evicted: its misses prove nothing"
+  for _, server in ipairs(world.servers) do
+    World.note_evictions(server)
+    report:event("evictions of " .. server.name, server.evictions)
+  end
+  if world.servers[1].evictions > 0 then
+    report:odd "keeper evicted something: its misses prove nothing"
   end
   for name, count in pairs(proxied) do report:event("proxy: " .. name, count) end
   if run.calm then return end
@@ -233,7 +234,7 @@ local function demand(run, world, proxied)
     { "value cut on its way up", proxied.cut_values_up },
     { "half close", proxied.halves }, { "delay", proxied.delayed },
     { "small piece", proxied.pieces }, { "mute connection", proxied.muted },
-    { "eviction", tonumber(small.evictions) },
+    { "eviction", world.servers[2].evictions },
   }
 end
 

@@ -58,7 +58,9 @@ function Server:has_pid(pid) return self.pids[pid] == true end
 function Server:has_version(text) return text == self.version end
 
 local function start_server(plan)
-  local self = setmetatable({ registers = {}, others = {}, pids = {}, lanes = {} }, Server)
+  local self = setmetatable({
+    registers = {}, others = {}, pids = {}, lanes = {}, evictions = 0,
+  }, Server)
   for name, value in pairs(plan) do self[name] = value end
   self.process = memcached.start { unix = plan.unix, args = plan.args }
   self.pids[self.process.pid] = true
@@ -151,12 +153,11 @@ function M:calm_lane(server)
     { timeout = 10, connect_timeout = 10 })
 end
 
--- What a server's stats say.
-function M.stats(server)
+-- Adds what a server has evicted, before it ends and forgets it.
+function M.note_evictions(server)
   local conn = mj.check(mj.connect(server.process:with "timeout=10s&connect_timeout=10s"))
-  local stats = mj.check(conn:stats())
+  server.evictions = server.evictions + tonumber(mj.check(conn:stats()).evictions)
   conn:close()
-  return stats
 end
 
 function M:stop()
