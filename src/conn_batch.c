@@ -156,7 +156,7 @@ bool mj__batch_interrupted(struct mj__batch *batch, mj__done_fn **done, void **a
     batch->calling = false;
     *done = waiting->done;
     *arg = waiting->arg;
-    *more = waiting->more && batch->conn->state != MJ__CONN_CLOSED;
+    *more = waiting->more;
     return true;
 }
 

@@ -22,6 +22,7 @@ void mj__conn_drop_transport(struct mj__conn *conn) {
     mj__buffer_release(conn->pool, &conn->in);
     conn->wait_writable = false;
     conn->write_error = 0;
+    conn->unasked = false;
     mj__conn_owe(conn);
 }
 
@@ -59,6 +60,7 @@ static void free_now(struct mj__deferred *deferred) {
 }
 
 static void free_later(struct mj__conn *conn) {
+    mj__loop_cancel(conn->loop, &conn->flush); /* asked for since it closed */
     conn->freed.run = free_now;
     mj__loop_free_later(conn->loop, &conn->freed);
 }

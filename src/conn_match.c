@@ -20,7 +20,7 @@ size_t mj__value_end(const struct mj__request *request, const char **end) {
 
 /* A later request than the one at seq may be what this reply answers. */
 static bool another_may(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply) {
-    while (++seq != conn->requests.tail) {
+    while (++seq != conn->requests.tail && mj__conn_progress(conn, seq) != MJ__UNWRITTEN) {
         struct mj__request *request = request_at(conn, seq);
         if (!(request->bits & MJ__QUIET) && mj__belongs(conn, request, reply)) {
             return true;
@@ -29,12 +29,15 @@ static bool another_may(struct mj__conn *conn, uint64_t seq, const struct mj__re
     return false;
 }
 
-/* A quiet request that spoke, or the first that must. One that a stray may have answered already
- * is not taken where the reply may as well be a later one's. */
+/* A quiet request that spoke, or the first that must; none of which no byte has left yet. One that
+ * a stray may have answered already is not taken where the reply may as well be a later one's. */
 bool mj__conn_find(struct mj__conn *conn, const struct mj__reply *reply, uint64_t *found) {
     size_t ordinary = 0;
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         struct mj__request *request = request_at(conn, seq);
+        if (mj__conn_progress(conn, seq) == MJ__UNWRITTEN) {
+            return false;
+        }
         if (request->bits & MJ__QUIET) {
             if (mj__quiet_spoke(conn, seq, reply)) {
                 *found = seq;

@@ -126,6 +126,7 @@ struct mj__conn {
     uint32_t allowed; /* submits behind it that need not wait for others either */
     bool bound;       /* submits behind it have its deadline */
     mj__time ticket_deadline;
+    bool unasked;        /* a line has begun that nobody asked for */
     uint64_t answered;   /* 1 + the request whose answer began last; 0: none */
     uint64_t popped_end; /* place in the outgoing stream where the oldest request begins */
 

@@ -52,11 +52,21 @@ static bool may_become_error(const char *bytes, size_t size) {
     return false;
 }
 
-/* Bytes came that nobody asked for: a second reply, a greeting, an error as a farewell. */
-static int unasked(const char *bytes, size_t size, struct mj__error *error) {
+/* Something was asked that a reply can answer: its bytes have begun to leave, and no line came
+ * before that which nobody asked for. */
+static bool awaits_reply(const struct mj__conn *conn) {
+    return mj__requests_count(&conn->requests) > 0 && !conn->unasked &&
+           mj__conn_progress(conn, conn->requests.head) != MJ__UNWRITTEN;
+}
+
+/* Bytes came that nobody asked for: a second reply, a greeting, an error as a farewell. The rest
+ * of such a line answers no request that is made meanwhile. */
+static int unasked(struct mj__conn *conn, const char *bytes, size_t size,
+                   struct mj__error *error) {
     struct mj__reply reply;
     int length = mj__ascii_parse(bytes, size, &reply);
     if (length == 0 && may_become_error(bytes, size)) {
+        conn->unasked = true;
         return 0;
     }
     if (length > 0 && reply.code >= MJ__SAYS_ERROR) {
@@ -168,8 +178,8 @@ static int parse_one(struct mj__batch *batch, size_t *consumed, struct mj__error
     size_t size = mj__buffer_length(&conn->in) - *consumed;
     const char *value = NULL;
     struct line line;
-    if (mj__requests_count(&conn->requests) == 0) {
-        return unasked(bytes, size, error);
+    if (!awaits_reply(conn)) {
+        return unasked(conn, bytes, size, error);
     }
     int length = parse_line(conn, bytes, size, &line.reply);
     if (length <= 0) {

@@ -272,7 +272,8 @@ static void fence(struct mj__conn *conn) {
         /* Counted from the first of them: were it put off by each, a trickle would not be
          * fenced, and its silence look like a stall. */
         if (conn->fence_due == MJ__NEVER) {
-            conn->fence_due = mj__loop_now(conn->loop) + fence_pause;
+            mj__time pause = mj__earlier(fence_pause, conn->endpoint.options.stall_timeout / 2);
+            conn->fence_due = mj__loop_now(conn->loop) + pause;
         }
         mj__conn_wake_at(conn, conn->fence_due);
     } else if (send_fence(conn, &error) != 0) {
@@ -325,19 +326,24 @@ static void await_writable(struct mj__conn *conn, bool wait) {
     }
 }
 
-/* The peer is gone, but what it said before is read, however much it is. */
+/* The peer is gone, but what it said before is read, however much it is; not what it still says:
+ * one that only reads no more may send without end. Nothing is read while answers are handed over
+ * (a done function closes): what they came from is still in the buffer. */
 static void write_failed(struct mj__conn *conn, int code) {
     struct mj__error error;
     bool classic_only = conn->classic_only;
-    uint64_t before;
+    uint64_t end = conn->counters.bytes_read + mj__stream_waiting(&conn->stream), before;
     conn->write_error = code;
     do {
         before = conn->counters.bytes_read;
-        mj__conn_readable(conn);
+        if (conn->batches == NULL) {
+            mj__conn_readable(conn);
+        }
         if (conn->classic_only != classic_only) {
             return; /* the handshake has begun anew, over another socket */
         }
-    } while (conn->counters.bytes_read != before && conn->state != MJ__CONN_CLOSED);
+    } while (conn->counters.bytes_read != before && before < end &&
+             conn->state != MJ__CONN_CLOSED);
     mj__stream_error(&error, MJ__PHASE_WRITE, code);
     mj__conn_fail(conn, &error);
 }

@@ -1,9 +1,10 @@
-/* Connections used from C, without Lua: done functions that abandon, close and free while many
- * answers are handed over. */
+/* Connections used from C, without Lua: done functions that abandon, close, free and jump while
+ * answers are handed over; and bytes that answer nothing which has left. */
 #include "conn.h"
 
 #include "check.h"
 
+#include <setjmp.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -77,20 +78,19 @@ static void on_done(void *arg, uint32_t index, const struct mj__answer *answer) 
 }
 
 /* A connection to a listener of our own that has taken it. */
-static void connect_to_peer(void) {
-    char path[64], text[128];
+static void connect_to_peer(const char *options, const struct mj__conn_owner *owner) {
+    char path[64], text[160];
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct mj__error error;
     struct mj__url url;
     snprintf(path, sizeof path, "/tmp/moonjay-conn-%d", (int)getpid());
     memcpy(address.sun_path, path, strlen(path) + 1);
-    snprintf(text, sizeof text, "memcache://%s?protocol=meta&timeout=100ms", path);
+    snprintf(text, sizeof text, "memcache://%s?%s", path, options);
     int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     NEED(bind(listener, (struct sockaddr *)&address, sizeof address) == 0);
     NEED(listen(listener, 1) == 0);
     NEED(mj__url_parse(text, strlen(text), &url, &error) == 0);
-    const struct mj__conn_owner owner = {.opened = on_opened};
-    world.conn = mj__conn_open(world.loop, world.pool, NULL, &url.endpoints[0], &owner, &error);
+    world.conn = mj__conn_open(world.loop, world.pool, NULL, &url.endpoints[0], owner, &error);
     NEED(world.conn != NULL);
     while (!world.opened) {
         NEED(mj__loop_turn(world.loop, true) == 0);
@@ -152,35 +152,45 @@ static void turn_to_the_end(void) {
     }
 }
 
-static void play(enum ending ending, enum deed deed) {
+static void open_world(const char *options, const struct mj__conn_owner *owner) {
     struct mj__error error;
     memset(&world, 0, sizeof world);
-    world.deed = deed;
     world.loop = mj__loop_open(&error);
     NEED(world.loop != NULL);
     world.pool = mj__pool_open(&world.used, 0);
     NEED(world.pool != NULL);
-    connect_to_peer();
+    connect_to_peer(options, owner);
+}
+
+static void close_world(void) {
+    mj__conn_free(world.conn);
+    NEED(mj__loop_turn(world.loop, false) == 0);
+    if (world.peer >= 0) {
+        close(world.peer);
+    }
+    mj__pool_close(world.pool);
+    CHECK(world.used == 0);
+    mj__loop_close(world.loop);
+}
+
+static void play(enum ending ending, enum deed deed) {
+    const struct mj__conn_owner owner = {.opened = on_opened};
+    open_world("protocol=meta&timeout=100ms", &owner);
+    world.deed = deed;
     submit_all();
     if (ending != TIMED_OUT) {
         answer_all(ending == ANSWERED);
     }
     if (ending == SERVER_GONE) {
         close(world.peer);
+        world.peer = -1;
     }
     turn_to_the_end();
     CHECK(!world.told_after);
     for (int i = 0; i < REQUESTS; i++) {
         CHECK(world.requests[i].calls == (world.requests[i].given_up ? 0 : 1));
     }
-    mj__conn_free(world.conn);
-    NEED(mj__loop_turn(world.loop, false) == 0);
-    if (ending != SERVER_GONE) {
-        close(world.peer);
-    }
-    mj__pool_close(world.pool);
-    CHECK(world.used == 0);
-    mj__loop_close(world.loop);
+    close_world();
 }
 
 static void play_endings(enum deed deed) {
@@ -218,6 +228,173 @@ static void free_inside(void) {
     CHECK(world.called == 1);
 }
 
+/* ---- what answers nothing --------------------------------------------------------------- */
+
+/* What the requests of these specs were told. */
+static struct told {
+    int ends, lines;
+    enum mj__code code;
+    enum mj__kind kind;
+    enum mj__sent sent;
+} told[3];
+
+static void note(uint32_t index, const struct mj__answer *answer) {
+    struct told *at = &told[index];
+    at->lines += answer->more;
+    at->ends += !answer->more;
+    at->code = answer->reply.code;
+    at->kind = answer->error != NULL ? answer->error->kind : MJ__KIND_NONE;
+    at->sent = answer->error != NULL ? answer->error->sent : MJ__SENT_YES;
+}
+
+static void on_told(void *arg, uint32_t index, const struct mj__answer *answer) {
+    (void)arg;
+    note(index, answer);
+}
+
+static void store(uint32_t index, mj__done_fn *done) {
+    const struct mj__call call = {.id = MJ__SET,
+                                  .key = "key",
+                                  .key_size = 3,
+                                  .value = "v",
+                                  .value_size = 1,
+                                  .given = MJ__WITH_VALUE};
+    struct mj__error error;
+    uint64_t seq;
+    NEED(mj__conn_submit(world.conn, &call, NULL, NULL, done, NULL, index, &seq, &error) ==
+         MJ__SUBMITTED);
+}
+
+static void peer_says(const char *text) {
+    NEED(write(world.peer, text, strlen(text)) == (ssize_t)strlen(text));
+}
+
+static void peer_hears(size_t size) {
+    char text[256];
+    NEED(size <= sizeof text && recv(world.peer, text, size, MSG_WAITALL) == (ssize_t)size);
+}
+
+static void open_classic(void) {
+    const struct mj__conn_owner owner = {.opened = on_opened};
+    memset(told, 0, sizeof told);
+    open_world("protocol=ascii", &owner);
+}
+
+static void turn_until_closed(void) {
+    mj__time last = mj__clock() + 10 * MJ__SECOND;
+    while (mj__conn_fd(world.conn) >= 0 && mj__clock() < last) {
+        NEED(mj__loop_turn(world.loop, false) == 0);
+    }
+    CHECK(mj__conn_fd(world.conn) < 0);
+}
+
+enum { STORE_SIZE = sizeof "set key 0 0 1\r\nv\r\n" - 1 };
+
+/* A write that fails tells that the peer is gone; what it said before is read then. */
+static void close_with_more(void *arg, uint32_t index, const struct mj__answer *answer) {
+    (void)arg;
+    note(index, answer);
+    store(2, on_told);
+    peer_says("NOT_STORED\r\n");
+    close(world.peer);
+    world.peer = -1;
+    mj__conn_close(world.conn);
+}
+
+static void replies_are_met_once(void) {
+    open_classic();
+    store(0, close_with_more);
+    store(1, on_told);
+    NEED(mj__loop_turn(world.loop, false) == 0);
+    peer_hears(2 * (size_t)STORE_SIZE);
+    peer_says("STORED\r\n");
+    turn_until_closed();
+    CHECK(told[0].kind == MJ__KIND_NONE && told[0].code == MJ__HD);
+    CHECK(told[1].ends == 1 && told[1].kind != MJ__KIND_NONE); /* not the STORED of the first */
+    CHECK(told[2].ends == 1 && told[2].kind != MJ__KIND_NONE && told[2].sent == MJ__SENT_NO);
+    close_world();
+}
+
+static void unwritten(const char *text, enum mj__kind kind) {
+    open_classic();
+    store(0, on_told);
+    peer_says(text);
+    close(world.peer);
+    world.peer = -1;
+    turn_until_closed();
+    CHECK(told[0].ends == 1 && told[0].kind == kind && told[0].sent == MJ__SENT_NO);
+    close_world();
+}
+
+static void nothing_answers_the_unwritten(void) {
+    unwritten("STORED\r\n", MJ__PROTOCOL);
+    unwritten("SERVER_ERROR good bye\r\n", MJ__SERVER_ERROR);
+}
+
+static void the_rest_of_a_line(void) {
+    open_classic();
+    peer_says("SERVER_ERR");
+    for (int i = 0; i < 3; i++) {
+        NEED(mj__loop_turn(world.loop, false) == 0);
+    }
+    store(0, on_told);
+    NEED(mj__loop_turn(world.loop, false) == 0);
+    peer_hears(STORE_SIZE);
+    peer_says("OR good bye\r\n");
+    turn_until_closed();
+    CHECK(told[0].ends == 1 && told[0].kind == MJ__SERVER_ERROR);
+    CHECK(told[0].sent == MJ__SENT_MAYBE);
+    close_world();
+}
+
+/* ---- done functions that jump ----------------------------------------------------------- */
+
+static jmp_buf *out; /* of the innermost hand-over */
+
+static void deliver(void *arg, struct mj__conn *conn, struct mj__batch *batch) {
+    mj__done_fn *done;
+    void *done_arg;
+    bool more;
+    jmp_buf here, *outer = out;
+    (void)arg;
+    (void)conn;
+    out = &here;
+    if (setjmp(here) != 0) {
+        NEED(mj__batch_interrupted(batch, &done, &done_arg, &more));
+        told[0].lines += more;
+        told[0].ends += !more;
+    }
+    mj__batch_hand_over(batch);
+    out = outer;
+}
+
+/* As a value for which there is no memory, while a finalizer closes the connection. */
+static void close_and_jump(void *arg, uint32_t index, const struct mj__answer *answer) {
+    (void)arg;
+    if (!answer->more) {
+        note(index, answer);
+        return;
+    }
+    mj__conn_close(world.conn);
+    longjmp(*out, 1);
+}
+
+static void jump_from_a_line(void) {
+    const struct mj__conn_owner owner = {.opened = on_opened, .deliver = deliver};
+    const struct mj__call call = {.id = MJ__GET_MANY, .text = "a b", .text_size = 3};
+    struct mj__error error;
+    uint64_t seq;
+    memset(told, 0, sizeof told);
+    open_world("protocol=ascii", &owner);
+    NEED(mj__conn_submit(world.conn, &call, NULL, NULL, close_and_jump, NULL, 0, &seq,
+                         &error) == MJ__SUBMITTED);
+    NEED(mj__loop_turn(world.loop, false) == 0);
+    peer_says("VALUE a 0 1\r\n1\r\n");
+    turn_until_closed();
+    CHECK(told[0].lines == 1 && told[0].ends == 1);
+    close_world();
+}
+
 int main(void) {
     static const struct check checks[] = {
         {"every request ends once: late, lost with the server, answered", nothing},
@@ -225,6 +402,12 @@ int main(void) {
         {"a done function may give up all that are left", abandon_all},
         {"a done function may close: all others are told, once", close_inside},
         {"a done function may free the connection: nobody else is told", free_inside},
+        {"a done function may close what cannot be written: no reply is met twice",
+         replies_are_met_once},
+        {"what came before a request left is no answer to it", nothing_answers_the_unwritten},
+        {"nor is a line that had begun before it left", the_rest_of_a_line},
+        {"a done function may close and jump from one line of an answer: it ends once",
+         jump_from_a_line},
     };
     return check_all(checks, sizeof checks / sizeof *checks);
 }
