@@ -164,13 +164,14 @@ describe("the other connections of a runtime are served", function()
     it("while a server sends " .. hog[1], cleaned(function()
       local server = memcached.start { unix = true }
       local _, url = start_flood(hog[2])
+      -- In time of this process alone: the machine may be busy.
       local lines = run(([[
-        local conn = assert(mj.connect(arg[1] .. "?timeout=20s"))
+        local conn = assert(mj.connect(arg[1] .. "?timeout=30s"))
         assert(conn:set("key", "value"))
         ready()
-        local over, took = mj.now() + 1, {}
+        local over, took = false, {}
         mj.spawn(function()
-          while mj.now() < over do
+          while not over do
             local flood = mj.connect("%s?protocol=meta&timeout=100ms")
             if flood then
               local _ = %s
@@ -178,20 +179,20 @@ describe("the other connections of a runtime are served", function()
             end
           end
         end)
-        while mj.now() < over do
-          local before = mj.now()
+        local last = mj.now() + 1
+        repeat
+          local before = os.clock()
           assert(conn:get("key") == "value")
-          took[#took + 1] = mj.now() - before
-        end
+          took[#took + 1] = os.clock() - before
+        until #took >= 20 and mj.now() > last
+        over = true
         table.sort(took)
         print(#took, took[math.ceil(#took * 0.9)], took[#took])
       ]]):format(url, hog[3]), server.url)
-      local count, most, worst = lines[1]:match("^(%S+)\t(%S+)\t(%S+)$")
+      local most, worst = lines[1]:match("^%S+\t(%S+)\t(%S+)$")
       if os.getenv "RESOURCES" then print("", lines[1]) end
-      local slow = measured.is_sanitized() and 5 or 1
-      assert(tonumber(count) > 10, lines[1])
-      assert(tonumber(most) < 0.05 * slow, lines[1])
-      assert(tonumber(worst) < 0.5 * slow, lines[1])
+      assert(tonumber(most) < 0.05 * measured.slowness, lines[1])
+      assert(tonumber(worst) < 0.2 * measured.slowness, lines[1])
     end))
   end
 end)

@@ -24,7 +24,7 @@ end
 
 -- ---- many requests ----
 
-local MANY = 50000
+local MANY, TASKS = measured.many(50000), measured.many(100000)
 -- The ring of slots doubles, and is copied; so are the keys and the lines.
 local IN_FLIGHT = 2 * 65536 * measured.SLOT + 3 * MANY * 16 + 2 * 2 * OUT
 
@@ -58,14 +58,14 @@ describe("50,000 requests in flight against a stopped server", function()
         ready()
         play("?timeout=60s", function() mark "in flight" signal "CONT" end)
         mark "answered"
-        local before = mj.now()
+        local before = os.clock() -- of this process alone: the machine may be busy
         play("?timeout=2s", function() end)
-        print(mj.now() - before < 5)
+        print(os.clock() - before < %d)
         mark "given up"
         signal "CONT"
         conn = assert(mj.connect(arg[1]))
         print(conn:get("key:1"))
-      ]]):format(MANY, ask, server.pid), server.url)
+      ]]):format(MANY, ask, server.pid, 3 * measured.slowness), server.url)
       assert.same({ "nil " .. MANY, "timeout " .. MANY, "true", "nil" }, lines)
       check(marks["in flight"], held, 20)
       check(marks["answered"], held, 30)
@@ -109,11 +109,11 @@ describe("a server that takes connections and reads nothing", function()
 
   it("parks 100,000 tasks that write", cleaned(function()
     local _, url = start_flood { deaf = true }
-    local lines, marks = run([[
+    local lines, marks = run(([[
       local conn = assert(mj.connect(arg[1] .. "?protocol=meta&timeout=1s&stall_timeout=60s"))
       local value, tasks, kinds = ("x"):rep(1000), {}, {}
       ready()
-      for i = 1, 100000 do
+      for i = 1, %d do
         tasks[i] = mj.spawn(function() return conn:set("key:" .. i, value) end)
       end
       mj.sleep(0)
@@ -123,10 +123,10 @@ describe("a server that takes connections and reads nothing", function()
         kinds[kind] = (kinds[kind] or 0) + 1
       end
       print(kinds.timeout, conn:counters().parked > 0)
-    ]], url)
-    assert.same({ "100000\ttrue" }, lines)
-    check(marks["parked"], IN_FLIGHT + 100000 * (TASK + PARKED), 20)
-    check(marks["end"], IN_FLIGHT + 100000 * (TASK + PARKED + ERROR), 20)
+    ]]):format(TASKS), url)
+    assert.same({ TASKS .. "\ttrue" }, lines)
+    check(marks["parked"], IN_FLIGHT + TASKS * (TASK + PARKED), 20)
+    check(marks["end"], IN_FLIGHT + TASKS * (TASK + PARKED + ERROR), 20)
   end))
 
   it("parks large values by reference: one above the limit, no more", cleaned(function()

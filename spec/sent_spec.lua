@@ -5,6 +5,7 @@
 local errors = require "moonjay.errors"
 local hand = require "spec.support.hand"
 local heard = require "spec.support.heard"
+local measured = require "spec.support.measured"
 local memcached = require "spec.support.memcached"
 local mj = require "moonjay"
 local posix = require "spec.support.posix"
@@ -46,7 +47,7 @@ end
 -- A spec that is named by how its errors are provoked, and meets every row about it.
 local function spec(how, fn)
   it(how, cleaned(function()
-    fn(how)
+    if fn(how) == "skipped" then return end
     local row = rows.unmet(how)
     assert(row == nil, row and ("no error is %s, phase %s, sent %s, where it was %s"):format(
       row.kind, row.phase, row.sent, row.place))
@@ -174,7 +175,7 @@ describe("the error of a request, when", function()
     local peer = hand.listen { rcvbuf = 4096 }
     local conn = peer:connect(("protocol=%s&send_buffer=4096&stall_timeout=60s&%s"):format(
       protocol, options))
-    assert(conn:set("big", ("x"):rep(1000000), { quiet = true }))
+    assert(conn:set("big", ("x"):rep(200000), { quiet = true }))
     wait.until_true(10, "a part to leave", function()
       return conn:counters().bytes_written > 0
     end)
@@ -372,6 +373,10 @@ describe("the error of a request, when", function()
 
   -- Its block does not fit the address space; the value of the other is never looked at.
   spec("there is no memory for its value", function(how)
+    if measured.sanitized then
+      pending("a sanitizer takes more address space than there may be")
+      return "skipped"
+    end
     local peer = hand.listen()
     local child = process.start {
       "prlimit", "--as=268435456", "--", program.path, program.script [[
