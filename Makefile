@@ -65,11 +65,13 @@ MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
 Q := $(if $(V),,@)
 
-# The first make starts another with a job for each processor; deeper ones share these.
-SUBMAKE := +@$(MAKE) --no-print-directory $(if $(filter 0,$(MAKELEVEL)),-j$(JOBS))
+# The first make starts another with a job for each processor, unless it was told how many; deeper
+# ones share these.
+SUBMAKE = +@$(MAKE) --no-print-directory \
+          $(if $(filter 0,$(MAKELEVEL)),$(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS)))
 
-.PHONY: all specs demo test test-asan fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture bench fmt install deps deps-ci clean ready
-.PHONY: fault fault-asan
+.PHONY: all specs demo test test-asan bench fmt install deps deps-ci clean ready
+.PHONY: fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture fault fault-asan
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
 
@@ -105,11 +107,12 @@ $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_mo
 	    '(const char *)$(call module_array,$m), sizeof $(call module_array,$m)},';) \
 	echo '    {NULL, NULL, 0}};'
 
+# Specs are linked without optimizing the library anew for each.
 specs: all $(C_SPECS) $(FUZZERS) $(TOOLS) $(BUILD)/spec/proxy $(BUILD)/spec/sweep
 
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
 	@echo "compile $<"
-	$Q$(COMPILE) $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libmoonjay.a $(LINK)
+	$Q$(COMPILE) -fno-lto $(LDFLAGS) -MMD -MP -o $@ $< $(BUILD)/libmoonjay.a $(LINK)
 
 # What specs run beside the library: it shares no code with it.
 $(TOOLS): $(BUILD)/spec/%: spec/support/%.c | ready
@@ -135,7 +138,7 @@ $(FUZZERS): $(BUILD)/spec/fuzz_%: $(BUILD)/fuzz/%.o $(BUILD)/fuzz/fuzz.o \
     $$(addprefix $(BUILD)/fuzz/,$$(addsuffix .o,$(FUZZ_MAIN) $$(FUZZ_$$*))) \
     $(BUILD)/libmoonjay.a
 	@echo "link    $@"
-	$Q$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LINK)
+	$Q$(CC) $(CFLAGS) -fno-lto $(LDFLAGS) -o $@ $^ $(LINK)
 
 $(BUILD)/fuzz/%.o: spec/fuzz/%.c Makefile | ready
 	@echo "compile $<"
@@ -204,7 +207,7 @@ fuzz-replay:
 torture: SECONDS := 60
 torture: SEED := $(shell date +%s)
 torture:
-	$(SUBMAKE) specs
+	$(SUBMAKE) all $(BUILD)/spec/proxy
 	$(BUILD)/moonjay spec/torture/run.lua $(SECONDS) $(SEED)
 
 bench:

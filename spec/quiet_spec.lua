@@ -280,6 +280,20 @@ describe("an error line behind a quiet request", function()
 end)
 
 describe("close()", function()
+  it("that make a counter from its initial value have not failed", cleaned(function()
+    local server = memcached.start { unix = true }
+    local conn, heard = listening(server:with("protocol=meta"))
+    for _ = 1, 2 do
+      assert.is_true(conn:incr("made", 1, { initial = 5, quiet = true }))
+      assert.is_true(conn:decr("made-too", 1, { initial = 7, ttl = 60, quiet = true }))
+    end
+    assert.equal("6", conn:get("made"))
+    assert.equal("6", conn:get("made-too"))
+    assert.equal(0, conn:counters().quiet_failed)
+    assert.same({}, heard)
+    conn:close()
+  end))
+
   it("leave in spite of their connection being dropped and collected", cleaned(function()
     local server = memcached.start { unix = true }
     local value = ("x"):rep(100000)

@@ -182,11 +182,11 @@ static bool stalled(struct mj__conn *conn, mj__time now) {
         return false;
     }
     struct mj__error error;
-    mj__fail(&error, MJ__TIMEOUT,
-             "closed as stalled: nothing arrived for %g s (stall_timeout) while %llu requests "
-             "were outstanding",
-             (double)options->stall_timeout / 1e9,
-             (unsigned long long)mj__requests_count(&conn->requests));
+    mj__fail(
+        &error, MJ__TIMEOUT,
+        "closed as stalled: nothing arrived for %g s (stall_timeout) with %llu outstanding",
+        (double)options->stall_timeout / 1e9,
+        (unsigned long long)mj__requests_count(&conn->requests));
     mj__conn_fail(conn, &error);
     return true;
 }

@@ -94,6 +94,18 @@ static void count_reply(struct mj__conn *conn, const struct mj__request *request
     }
 }
 
+/* Quiet requests speak when they fail; a counter that was made from its initial value also says
+ * yes. */
+static void tell_quiet(struct mj__conn *conn, const struct mj__request *request,
+                       const struct mj__reply *reply) {
+    struct mj__error error;
+    if (mj__command((enum mj__command_id)request->id)->yes & MJ__CODE(reply->code)) {
+        return;
+    }
+    mj__error_quiet_said(reply, true, &error);
+    mj__tell_quiet_failed(conn, &error, request);
+}
+
 static void tell(struct mj__batch *batch, const struct mj__request *request, uint64_t seq,
                  const struct mj__reply *reply, const char *value, bool more) {
     struct mj__conn *conn = batch->conn;
@@ -101,9 +113,7 @@ static void tell(struct mj__batch *batch, const struct mj__request *request, uin
     if (request->done != NULL) {
         mj__batch_add(batch, request, seq, reply, value, more);
     } else if (request->bits & MJ__QUIET) { /* only the owner and the counters hear of it */
-        struct mj__error error;
-        mj__error_quiet_said(reply, true, &error);
-        mj__tell_quiet_failed(conn, &error, request);
+        tell_quiet(conn, request, reply);
     } else if (!more && !mj__is_fence(request)) {
         conn->counters.late++;
     }

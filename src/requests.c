@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIRST_SLOTS = 16 }; /* kept by a connection that is idle */
+
 /* Doubles the ring; a request keeps its sequence number. */
 static int grow(struct mj__requests *queue) {
-    uint32_t capacity = queue->capacity == 0 ? 64 : queue->capacity * 2;
+    uint32_t capacity = queue->capacity == 0 ? FIRST_SLOTS : queue->capacity * 2;
     struct mj__request *slots = malloc(capacity * sizeof *slots);
     if (slots == NULL) {
         return -1;
