@@ -100,7 +100,8 @@ static bool ascii_identity(struct mj__conn *conn, struct mj__request *request,
 
 bool mj__belongs(struct mj__conn *conn, struct mj__request *request,
                  const struct mj__reply *reply) {
-    if (!(mj__accepted_codes(request) & MJ__CODE(reply->code))) {
+    if (!(mj__accepted_codes(request) & MJ__CODE(reply->code)) ||
+        request->out_end > conn->out.written) { /* no server answers what it has not read */
         return false;
     }
     return request->bits & MJ__ASCII_REPLY ? ascii_identity(conn, request, reply)

@@ -61,6 +61,11 @@ bool mj__conn_find(struct mj__conn *conn, const struct mj__reply *reply, uint64_
 int mj__conn_mismatch(struct mj__conn *conn, const struct mj__reply *reply,
                       struct mj__error *error) {
     const struct mj__request *request = request_at(conn, conn->requests.head);
+    if (mj__conn_progress(conn, conn->requests.head) != MJ__WRITTEN) {
+        return mj__fail(error, MJ__PROTOCOL,
+                        "a reply came to %s, of which a part had not left yet: closed",
+                        mj__command((enum mj__command_id)request->id)->name);
+    }
     bool right_word = (mj__accepted_codes(request) & MJ__CODE(reply->code)) != 0;
     return mj__error_mismatch(error, request, reply, right_word);
 }

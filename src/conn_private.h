@@ -292,8 +292,8 @@ void mj__value_drop(struct mj__conn *);
 /* conn_identity.c */
 /* The codes that answer this request. */
 uint16_t mj__accepted_codes(const struct mj__request *);
-/* The reply may be an answer to this request: its code and all that it says of itself fit. Moves
- * only the cursor of a get_many. */
+/* The reply may be an answer to this request: that has left, and the reply's code and all that it
+ * says of itself fit. Moves only the cursor of a get_many. */
 bool mj__belongs(struct mj__conn *, struct mj__request *, const struct mj__reply *);
 /* The reply says itself whose it is. */
 bool mj__is_named(const struct mj__conn *, const struct mj__request *,
