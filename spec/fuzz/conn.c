@@ -89,10 +89,11 @@ static bool do_deed(struct play *play, char letter) {
 enum { NEXT_SECTION = 7, END = 8, RESET = 14, FILLING = 15, FILLING_SIZE = 4096 };
 
 static void fill(struct text *stage) {
+    char bytes[FILLING_SIZE];
     for (int i = 0; i < FILLING_SIZE; i++) {
-        char byte = (char)('a' + (i + i / 26) % 26);
-        text_add(stage, &byte, 1);
+        bytes[i] = (char)('a' + (i + i / 26) % 26);
     }
+    text_add(stage, bytes, sizeof bytes);
 }
 
 /* Says a section's bytes; returns how many of them there were. */
@@ -104,7 +105,9 @@ static size_t say_section(struct play *play, const uint8_t *bytes, size_t size) 
             play_answer(play, &stage, bytes[at]);
         } else if (bytes[at] == FILLING) {
             play->honest = false;
-            fill(&stage);
+            if (play_bulk(play)) {
+                fill(&stage);
+            }
         } else if (bytes[at] == END || bytes[at] == RESET) {
             play_say(play, &stage);
             play_hang_up(play, bytes[at] == END ? 0 : ECONNRESET);
@@ -161,8 +164,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (must_agree(&first, data[0])) {
             text_agree("the outcome is the same for every cut", &first.log, &play.log);
         }
-        play_free(&play);
+        play_clear(&play);
     }
-    play_free(&first);
+    play_clear(&first);
     return 0;
 }

@@ -8,7 +8,8 @@ enum {
     LARGE_SIZE = 17000, /* more than a receive buffer holds */
     EDGE = 400,         /* bytes at both ends of a stage that are said one by one */
     TURNS_MAX = 100000,
-    SETTLE_TURNS = 200
+    SETTLE_TURNS = 200,
+    BULK_MAX = 6
 };
 
 static const char stored[] = {'v', 'a', 'l', 'u', 'e'}; /* a large value begins so too */
@@ -261,7 +262,7 @@ void play_ask(struct play *play, char name) {
 }
 
 static void given_up(struct part *part, const struct mj__error *error) {
-    part->over = true;
+    part->over = part->play->gave_up = true;
     text_print(&part->outcome, "given up %s %s", mj__phase_name(error->phase),
                mj__sent_name(error->sent));
 }
@@ -313,6 +314,10 @@ static void answer_noops(struct play *play, struct text *stage) {
     }
 }
 
+bool play_bulk(struct play *play) {
+    return play->bulk++ < BULK_MAX;
+}
+
 void play_answer(struct play *play, struct text *stage, unsigned number) {
     static const enum answer answers[] = {YES, NO, SERVER_FAILS, CLIENT_ERRS, YES};
     struct asked asked;
@@ -325,7 +330,8 @@ void play_answer(struct play *play, struct text *stage, unsigned number) {
     struct part *part = &play->parts[heard->part];
     asked_at(heard->at, &asked);
     size_t before = stage->size;
-    server_answer(stage, &asked, answers[number - 1], number == 5 ? LARGE_SIZE : 0);
+    server_answer(stage, &asked, answers[number - 1],
+                  number == 5 && play_bulk(play) ? LARGE_SIZE : 0);
     part->known = true;
     part->spoke = stage->size > before;
     if (part->spoke) {
@@ -436,7 +442,8 @@ static void make_log(struct play *play) {
             text_quote(&play->log, part->outcome.bytes, part->outcome.size);
         }
     }
-    if (!play->meddled) { /* what comes at once is counted before they are called */
+    /* What comes at once is counted before a done function, or a handshake that fails, ends it. */
+    if (!play->meddled && !play->failed) {
         text_quote(&play->log, play->quiet_log.bytes, play->quiet_log.size);
         text_print(
             &play->log, "%llu %llu %llu %llu %llu %llu %llu %llu",
@@ -466,7 +473,7 @@ void play_end(struct play *play) {
     }
 }
 
-void play_free(struct play *play) {
+void play_clear(struct play *play) {
     for (size_t i = 0; i < play->count; i++) {
         struct part *part = &play->parts[i];
         text_free(&part->told);
@@ -474,9 +481,13 @@ void play_free(struct play *play) {
         text_free(&part->outcome);
         text_free(&part->sunk);
     }
-    text_free(&play->said);
-    text_free(&play->quiet_log);
-    text_free(&play->log);
+    struct text kept[] = {play->said, play->quiet_log, play->log};
     memset(play, 0, offsetof(struct play, parts) + play->count * sizeof *play->parts);
     memset(&play->count, 0, sizeof *play - offsetof(struct play, count));
+    play->said = kept[0];
+    play->quiet_log = kept[1];
+    play->log = kept[2];
+    text_clear(&play->said);
+    text_clear(&play->quiet_log);
+    text_clear(&play->log);
 }

@@ -76,13 +76,16 @@ struct play {
     struct text said;           /* all that the server said on it */
     struct text quiet_log, log; /* log: what must not depend on the cuts */
     size_t quiet;               /* requests that were quiet */
+    size_t bulk;                /* large answers, and fillings */
     unsigned opened, closed;
-    bool failed;   /* it never opened */
-    bool honest;   /* the server said nothing but honest answers */
-    bool erred;    /* and errors were among them */
-    bool blamed;   /* one of them a CLIENT_ERROR to a command with a block */
-    bool calm;     /* nothing was given up, delayed or broken */
-    bool meddled;  /* a done function did more than to take its answer */
+    bool failed;  /* it never opened */
+    bool honest;  /* the server said nothing but honest answers */
+    bool erred;   /* and errors were among them */
+    bool blamed;  /* one of them a CLIENT_ERROR to a command with a block */
+    bool calm;    /* nothing was given up, delayed or broken */
+    bool meddled; /* a done function did more than to take its answer */
+    bool gave_up; /* somebody no longer waits */
+    bool timed_out;
     bool blocked;  /* writes did not take all, at times */
     bool fenced;   /* the silence of quiet requests is proved */
     bool verified; /* replies are held against their requests */
@@ -102,12 +105,15 @@ void play_give_up_all(struct play *);
 void play_answer(struct play *, struct text *stage, unsigned number);
 /* Says this at the cuts of the play, and empties it. */
 void play_say(struct play *, struct text *stage);
+/* True for the first few times: more bulk would find nothing more, and take long. */
+bool play_bulk(struct play *);
 void play_hang_up(struct play *, int code);
 /* An honest server answers the noops that stand before the next request. */
 void play_serve_noops(struct play *);
 /* The server leaves, what must hold is checked, the log is made. */
 void play_end(struct play *);
-void play_free(struct play *);
+/* Makes it ready for the next; the room of its texts is kept. */
+void play_clear(struct play *);
 
 /* ---- play_told.c */
 void told_answer(void *arg, uint32_t index, const struct mj__answer *);

@@ -124,13 +124,22 @@ static void tell_reply(struct text *told, const struct mj__reply *reply, struct 
     }
 }
 
+/* The first whose time is up is one that the server has: what has not left waits for nothing. */
+static void check_timeout(struct play *play, const struct mj__error *error) {
+    bool first = !play->timed_out && !play->gave_up && !play->blocked && play->quiet == 0;
+    HOLDS(!first || error->phase == MJ__PHASE_READ);
+    play->timed_out = true;
+}
+
 /* A server's own error is an answer; any other is what the request ends with instead. */
 static void tell_failure(struct part *part, const struct mj__error *error) {
     bool said = error->sent == MJ__SENT_YES &&
                 (error->kind == MJ__SERVER_ERROR || error->kind == MJ__CLIENT_ERROR ||
                  error->kind == MJ__AUTH);
     HOLDS(error->kind != MJ__KIND_NONE && error->phase != MJ__PHASE_NONE);
-    HOLDS(error->kind != MJ__TIMEOUT || error->phase == MJ__PHASE_READ || part->play->blocked);
+    if (error->kind == MJ__TIMEOUT) {
+        check_timeout(part->play, error);
+    }
     if (said) {
         text_print(&part->told, error->kind == MJ__SERVER_ERROR ? "failed " : "refused ");
         part->answered = true;
@@ -164,7 +173,7 @@ static void give_up_next(struct play *play, uint32_t index) {
         struct part *part = &play->parts[i];
         if (part->queued && part->waits && !part->over) {
             mj__conn_abandon(play->conn, part->seq, &error);
-            part->over = true;
+            part->over = play->gave_up = true;
             return;
         }
     }
