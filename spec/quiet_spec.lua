@@ -320,6 +320,21 @@ describe("close()", function()
     other:close()
   end))
 
+  it("are fenced before their silence looks like a stall", cleaned(function()
+    local server = memcached.start { unix = true }
+    local function lives() -- on a busy machine the answer may truly be too late
+      local conn = assert(mj.connect(server:with("stall_timeout=80ms")))
+      assert.is_true(conn:set("key", "value", QUIET))
+      wait.until_true(5, "its end", function() return conn:counters().inflight == 0 end)
+      local open = conn:is_open()
+      conn:close()
+      return open
+    end
+    local tries = 1
+    while not lives() and tries < 20 do tries = tries + 1 end
+    assert.is_true(tries < 20)
+  end))
+
   it("hold a dropped connection no longer than stall_timeout", cleaned(function()
     local server = memcached.start { unix = true }
     local before = mj.now()
