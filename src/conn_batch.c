@@ -16,12 +16,18 @@ void mj__batch_end(struct mj__batch *batch) {
     batch->conn->batches = batch->outer;
 }
 
-bool mj__batches_forget(struct mj__conn *conn, uint64_t seq) {
+static void give_up(struct mj__waiting_answer *answer, struct mj__loss *lost) {
+    bool answered = answer->lost.kind == MJ__KIND_NONE;
+    *lost = answered ? mj__loss_answered(MJ__CANCELLED) : answer->lost;
+    answer->done = NULL;
+}
+
+bool mj__batches_forget(struct mj__conn *conn, uint64_t seq, struct mj__loss *lost) {
     bool some = false;
     for (struct mj__batch *batch = conn->batches; batch != NULL; batch = batch->outer) {
         for (size_t i = batch->next; i < batch->count; i++) {
-            if (batch->answers[i].seq == seq) {
-                batch->answers[i].done = NULL;
+            if (batch->answers[i].seq == seq && batch->answers[i].done != NULL) {
+                give_up(&batch->answers[i], lost);
                 some = true;
             }
         }
@@ -29,13 +35,14 @@ bool mj__batches_forget(struct mj__conn *conn, uint64_t seq) {
     return some;
 }
 
-bool mj__batches_forget_all(struct mj__conn *conn, mj__done_fn *done, const void *arg) {
+bool mj__batches_forget_all(struct mj__conn *conn, mj__done_fn *done, const void *arg,
+                            struct mj__loss *lost) {
     bool some = false;
     for (struct mj__batch *batch = conn->batches; batch != NULL; batch = batch->outer) {
         for (size_t i = batch->next; i < batch->count; i++) {
             struct mj__waiting_answer *answer = &batch->answers[i];
             if (done == NULL || (answer->done == done && answer->arg == arg)) {
-                answer->done = NULL;
+                give_up(answer, lost);
                 some = true;
             }
         }

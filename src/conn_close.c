@@ -156,7 +156,8 @@ static void detach(struct mj__conn *conn) {
             mj__value_disown(conn, request);
         }
     }
-    mj__batches_forget_all(conn, NULL, NULL);
+    struct mj__loss ignored;
+    mj__batches_forget_all(conn, NULL, NULL, &ignored);
     conn->parked = NULL;
     conn->parked_tail = &conn->parked;
 }

@@ -39,8 +39,9 @@ static bool abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error
 }
 
 void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *error) {
-    if (mj__batches_forget(conn, seq)) {
-        told(mj__loss_answered(MJ__CANCELLED), error);
+    struct mj__loss lost;
+    if (mj__batches_forget(conn, seq, &lost)) {
+        told(lost, error);
     }
     if (seq < conn->requests.head || seq >= conn->requests.tail) {
         return;
@@ -53,8 +54,9 @@ void mj__conn_abandon(struct mj__conn *conn, uint64_t seq, struct mj__error *err
 void mj__conn_abandon_all(struct mj__conn *conn, mj__done_fn *done, const void *arg,
                           struct mj__error *error) {
     bool half = false;
-    if (mj__batches_forget_all(conn, done, arg)) {
-        told(mj__loss_answered(MJ__CANCELLED), error);
+    struct mj__loss lost;
+    if (mj__batches_forget_all(conn, done, arg, &lost)) {
+        told(lost, error);
     }
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         const struct mj__request *request = mj__requests_at(&conn->requests, seq);

@@ -218,9 +218,10 @@ void mj__conn_deliver(struct mj__batch *);
 /* Hands over what is left in it, and ends it. */
 void mj__batch_end(struct mj__batch *);
 /* Nobody waits for the answer of this request any more; or for those of one done function (NULL:
- * of any). True: there were some. */
-bool mj__batches_forget(struct mj__conn *, uint64_t seq);
-bool mj__batches_forget_all(struct mj__conn *, mj__done_fn *done, const void *arg);
+ * of any). True: there were some, and *lost says how far the last of them had come. */
+bool mj__batches_forget(struct mj__conn *, uint64_t seq, struct mj__loss *lost);
+bool mj__batches_forget_all(struct mj__conn *, mj__done_fn *done, const void *arg,
+                            struct mj__loss *lost);
 
 /* Tells the owner of a quiet request that failed; NULL: it cannot be told which. */
 void mj__tell_quiet_failed(struct mj__conn *, const struct mj__error *,

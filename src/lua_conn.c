@@ -241,19 +241,24 @@ struct quiet_failure {
     struct mj__lua_conn *self;
     const struct mj__error *error;
     const struct mj__command *command;
-    const char *key;
     size_t key_size;
+    char key
+        [MJ__KEY_MAX]; /* a copy: a collection may end the connection, and with it its keys */
 };
 
 /* The handler runs as a task of its own: it may wait, and it never meets a half-parsed buffer. */
 static int notify(lua_State *L) {
     const struct quiet_failure *failure = lua_touserdata(L, 1);
+    if (failure->self->conn == NULL) {
+        return 0; /* it was collected meanwhile: then no on_error is called */
+    }
     lua_pushlightuserdata(L, (void *)(uintptr_t)&notify_key);
     lua_rawget(L, LUA_REGISTRYINDEX);
     lua_rawgeti(L, LUA_REGISTRYINDEX, failure->self->on_error);
     mj__lua_push_error(L, failure->error,
-                       failure->command != NULL ? failure->command->name : NULL, failure->key,
-                       failure->key_size, mj__lua_conn_name(failure->self));
+                       failure->command != NULL ? failure->command->name : NULL,
+                       failure->key_size > 0 ? failure->key : NULL, failure->key_size,
+                       mj__lua_conn_name(failure->self));
     mj__lua_never_again(L);
     lua_call(L, 2, 0);
     return 0;
@@ -263,9 +268,13 @@ static void on_quiet_failed(void *arg, struct mj__conn *conn, const struct mj__e
                             const struct mj__command *command, const char *key,
                             size_t key_size) {
     struct mj__lua_conn *self = arg;
-    struct quiet_failure failure = {self, error, command, key, key_size};
+    struct quiet_failure failure = {.self = self, .error = error, .command = command};
     (void)conn;
     if (self->on_error != LUA_NOREF) {
+        failure.key_size = key_size < MJ__KEY_MAX ? key_size : MJ__KEY_MAX;
+        if (key_size > 0) {
+            memcpy(failure.key, key, failure.key_size);
+        }
         (void)mj__runtime_insist(self->runtime, notify, &failure);
     }
 }

@@ -9,7 +9,8 @@
 
 #include <lua.h>
 
-/* The third token beside MJ__INTERRUPT and MJ__RETRY: memory ran out while the answer was made. */
+/* The third token beside MJ__INTERRUPT and MJ__RETRY: memory ran out while the answer, or the error
+ * in its place, was made. */
 extern const char mj__no_memory_token;
 #define MJ__NO_MEMORY_TOKEN ((void *)(uintptr_t)&mj__no_memory_token)
 
@@ -23,7 +24,8 @@ struct mj__lua_parked {
     struct mj__task *task;
     const char *op;
     struct mj__lua_batch *batch; /* NULL: it parks with one call */
-    struct mj__error *refusal;   /* that call got no room: its own, and why */
+    bool refused;                /* that call got no room */
+    struct mj__error *refusal;   /* its own: why; NULL: there was no memory for it */
 };
 
 /* What a script holds of a connection: userdata. */

@@ -39,13 +39,24 @@ static void on_room(struct mj__parked *parked, const struct mj__error *error) {
         mj__lua_batch_refused(node->batch, error);
         mj__lua_wake_with(node->task, MJ__RETRY);
         discard(node);
-    } else if ((node->refusal = malloc(sizeof *error)) != NULL) {
-        *node->refusal = *error;
-        call_again(node);
     } else {
-        mj__lua_wake_with(node->task, MJ__NO_MEMORY_TOKEN);
-        discard(node);
+        node->refused = true;
+        node->refusal = malloc(sizeof *error);
+        if (node->refusal != NULL) {
+            *node->refusal = *error;
+        }
+        call_again(node);
     }
+}
+
+static void tell_refusal(const struct mj__lua_parked *node, struct mj__error *error) {
+    if (node->refusal != NULL) {
+        *error = *node->refusal;
+        return;
+    }
+    mj__fail(error, MJ__NO_MEMORY,
+             "there was no room on the connection, and no memory to tell why");
+    error->phase = MJ__PHASE_QUEUE; /* nothing of it was sent */
 }
 
 static void abandon_parked(struct mj__task *task, void *arg, uint64_t tag,
@@ -102,9 +113,9 @@ int mj__lua_redeem(struct mj__lua_conn *self, const struct mj__task *task,
         return 0;
     }
     remove_granted(node);
-    bool refused = node->refusal != NULL;
+    bool refused = node->refused;
     if (refused) {
-        *error = *node->refusal;
+        tell_refusal(node, error);
     } else {
         mj__conn_redeem(self->conn, &node->parked);
     }

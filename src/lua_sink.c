@@ -173,6 +173,16 @@ static int push_disturbed(lua_State *L, const struct sink *sink,
                         mj__lua_conn_name(sink->self));
 }
 
+/* A piece that could not be committed, for want of memory, is missing in the buffer. */
+static int push_hole(lua_State *L, const struct sink *sink, const struct mj__answer *answer) {
+    struct mj__error error;
+    mj__fail(&error, MJ__NO_MEMORY, "the buffer could not take all of the value");
+    error.phase = MJ__PHASE_READ;
+    error.sent = MJ__SENT_YES;
+    return mj__lua_fail(L, &error, answer->command->name, answer->key, answer->key_size,
+                        mj__lua_conn_name(sink->self));
+}
+
 void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answer) {
     struct sink *sink = arg;
     struct mj__lua_conn *self = sink->self;
@@ -184,6 +194,9 @@ void mj__lua_sink_done(void *arg, uint32_t index, const struct mj__answer *answe
                !mj__reply_is_stub(&answer->reply);
     if (is_disturbed(L, sink)) {
         count = push_disturbed(L, sink, answer);
+    } else if (hit && answer->value == NULL && sink->committed != answer->reply.value_size) {
+        hit = false;
+        count = push_hole(L, sink, answer);
     } else if (hit) {
         if (answer->value != NULL && answer->reply.value_size > 0) {
             take_whole(L, sink, answer);

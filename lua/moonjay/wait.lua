@@ -6,7 +6,7 @@
 --
 -- A primitive returns its results, or nil and a token: INTERRUPT when the task was cancelled
 -- or a deadline of the script passed, RETRY when there was no room and now there is, NO_MEMORY
--- when an answer came and there was no memory to make it. So a script never calls a primitive
+-- when there was no memory to make its answer, or the error that it had instead. So a script never calls a primitive
 -- itself, but through a function like the one above.
 
 local core = require "moonjay.core"
@@ -24,8 +24,8 @@ function M.settle(primitive, value, more, ...)
     if more == INTERRUPT then error(take_interrupt(), 0) end
     if more == NO_MEMORY then
       return nil, errors.new {
-        kind = "no_memory", sent = "yes", retryable = false,
-        message = "the answer came, but there was no memory to hold it",
+        kind = "no_memory", sent = "maybe", retryable = false,
+        message = "there was no memory to hold the answer, or what was wrong",
       }
     end
     if more ~= RETRY then break end
