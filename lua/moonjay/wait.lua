@@ -6,8 +6,8 @@
 --
 -- A primitive returns its results, or nil and a token: INTERRUPT when the task was cancelled
 -- or a deadline of the script passed, RETRY when there was no room and now there is, NO_MEMORY
--- when there was no memory to make its answer, or the error that it had instead. So a script never calls a primitive
--- itself, but through a function like the one above.
+-- when there was no memory to make its answer, or the error that it had instead. So a script
+-- never calls a primitive itself, but through a function like the one above.
 
 local core = require "moonjay.core"
 local errors = require "moonjay.errors"
