@@ -139,6 +139,8 @@ bool mj__conn_has_unfenced(const struct mj__conn *);
 /* Writes what it can at once, tells everyone that waits (kind closed), and closes. Harmless on a
  * closed connection. */
 void mj__conn_close(struct mj__conn *);
+/* The same at the end of the turn: for who may be called from inside a sink. */
+void mj__conn_close_soon(struct mj__conn *);
 /* Closes and frees at the end of the turn; no function is called any more. NULL is harmless. */
 void mj__conn_free(struct mj__conn *);
 /* The same in good order: what is queued still leaves and quiet requests are fenced first, for

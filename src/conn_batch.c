@@ -12,8 +12,13 @@ void mj__batch_begin(struct mj__batch *batch, struct mj__conn *conn) {
 }
 
 void mj__batch_end(struct mj__batch *batch) {
+    struct mj__conn *conn = batch->conn;
     mj__conn_deliver(batch);
-    batch->conn->batches = batch->outer;
+    conn->batches = batch->outer;
+    if (conn->batches == NULL) {
+        mj__buffer_release(conn->pool, &conn->held_in);
+        mj__buffer_release(conn->pool, &conn->held_keys);
+    }
 }
 
 static void give_up(struct mj__waiting_answer *answer, struct mj__loss *lost) {

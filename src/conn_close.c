@@ -4,7 +4,17 @@
 
 #include <stdlib.h>
 
+/* Inside a batch it is lent to a done function until that returns. */
+static void hold(const struct mj__conn *conn, struct mj__buffer *buffer,
+                 struct mj__buffer *held) {
+    if (conn->batches != NULL && held->data == NULL) {
+        *held = *buffer;
+        *buffer = (struct mj__buffer){0};
+    }
+}
+
 void mj__conn_forget_requests(struct mj__conn *conn) {
+    hold(conn, &conn->requests.keys, &conn->held_keys);
     mj__outgoing_release(conn->pool, &conn->out);
     mj__requests_release(conn->pool, &conn->requests);
     /* As the queue, which is empty and starts anew. */
@@ -19,6 +29,7 @@ void mj__conn_drop_transport(struct mj__conn *conn) {
         conn->stream.ops->close(&conn->stream);
     }
     mj__value_drop(conn);
+    hold(conn, &conn->in, &conn->held_in);
     mj__buffer_release(conn->pool, &conn->in);
     conn->wait_writable = false;
     conn->write_error = 0;
@@ -143,6 +154,13 @@ void mj__conn_close(struct mj__conn *conn) {
     mj__conn_fail(conn, &error);
 }
 
+void mj__conn_close_soon(struct mj__conn *conn) {
+    if (conn->state != MJ__CONN_CLOSED) {
+        conn->close_soon = true;
+        mj__conn_queue_flush(conn);
+    }
+}
+
 /* ---- nobody holds it any more ------------------------------------------------------------ */
 
 /* From here on no function of the owner's or of a request's is called. */
@@ -179,8 +197,10 @@ void mj__conn_release(struct mj__conn *conn) {
     if (conn == NULL || conn->released) {
         return;
     }
-    bool owes = conn->state == MJ__CONN_OPEN &&
-                (conn->silent > 0 || mj__outgoing_pending(&conn->out) > 0);
+    /* In the middle of a batch a collector's finalizer may call this: the flush ends it. */
+    bool owes =
+        conn->state == MJ__CONN_OPEN &&
+        (conn->silent > 0 || mj__outgoing_pending(&conn->out) > 0 || conn->batches != NULL);
     conn->freed.run = loop_closes;
     if (!owes || !mj__loop_before_close(conn->loop, &conn->freed)) {
         mj__conn_free(conn);

@@ -101,6 +101,7 @@ struct mj__conn {
     bool released;      /* nobody holds it any more */
     bool orphan;        /* and it lives on until nothing is owed */
     bool half_left;     /* a half-written request was given up: the flush closes */
+    bool close_soon;    /* its user closed it: the flush does */
 
     struct mj__buffer in;
     struct mj__incoming incoming;
@@ -131,6 +132,8 @@ struct mj__conn {
     uint64_t popped_end; /* place in the outgoing stream where the oldest request begins */
 
     struct mj__batch *batches; /* those under way */
+    /* What they refer to, where a done function closed: replies and keys. */
+    struct mj__buffer held_in, held_keys;
 
     struct mj__strays *strays; /* made when the first comes */
     size_t stray_count;
@@ -215,7 +218,7 @@ void mj__batch_add_lost(struct mj__batch *, const struct mj__request *, uint64_t
 void mj__batch_lose_last(struct mj__batch *, struct mj__loss, const char *text);
 /* Hands over what is in it and empties it. Done functions may close the connection. */
 void mj__conn_deliver(struct mj__batch *);
-/* Hands over what is left in it, and ends it. */
+/* Hands over what is left in it, and ends it; the last gives back what was held for it. */
 void mj__batch_end(struct mj__batch *);
 /* Nobody waits for the answer of this request any more; or for those of one done function (NULL:
  * of any). True: there were some, and *lost says how far the last of them had come. */

@@ -288,6 +288,10 @@ void mj__conn_flush(struct mj__deferred *deferred) {
         mj__conn_start(conn);
         return;
     }
+    if (conn->close_soon) {
+        mj__conn_close(conn);
+        return;
+    }
     if (conn->half_left) {
         mj__conn_half_written(conn, "was given up");
         return;

@@ -407,9 +407,14 @@ static int connect_url(lua_State *L) {
 
 /* ---- the rest --------------------------------------------------------------------------- */
 
+/* From a finalizer, it may be in the middle of an answer, or of a read into a script's buffer. */
 static int close_conn(lua_State *L) {
     struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:close");
-    mj__conn_close(self->conn);
+    if (mj__runtime_protecting(self->runtime)) {
+        mj__conn_close_soon(self->conn);
+    } else {
+        mj__conn_close(self->conn);
+    }
     return 0;
 }
 

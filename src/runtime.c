@@ -103,6 +103,10 @@ int mj__runtime_protect(struct mj__runtime *runtime, lua_CFunction fn, void *arg
     return status == LUA_ERRMEM ? -1 : 1;
 }
 
+bool mj__runtime_protecting(const struct mj__runtime *runtime) {
+    return runtime->protecting > 0;
+}
+
 int mj__runtime_insist(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
     int status, tries = 0;
     do {

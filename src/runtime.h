@@ -31,5 +31,7 @@ int mj__runtime_protect(struct mj__runtime *, lua_CFunction fn, void *arg);
 /* The same for an fn that may be called again: what a finalizer of the script's throws, where fn
  * collects garbage, does not keep it from its work. */
 int mj__runtime_insist(struct mj__runtime *, lua_CFunction fn, void *arg);
+/* True inside one of these: what runs of a script's now is a finalizer. */
+bool mj__runtime_protecting(const struct mj__runtime *);
 
 #endif

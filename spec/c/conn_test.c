@@ -13,7 +13,7 @@ enum { REQUESTS = 200, SPARED = 10 }; /* several batches of answers */
 /* What becomes of the requests. */
 enum ending { TIMED_OUT, SERVER_GONE, ANSWERED };
 /* What the first done function does. */
-enum deed { NOTHING, ABANDON, ABANDON_ALL, CLOSE, FREE };
+enum deed { NOTHING, ABANDON, ABANDON_ALL, CLOSE, CLOSE_SOON, FREE };
 
 static struct {
     struct mj__loop *loop;
@@ -65,6 +65,10 @@ static void on_done(void *arg, uint32_t index, const struct mj__answer *answer) 
     case ABANDON_ALL:
         give_up_behind(0);
         mj__conn_abandon_all(world.conn, on_done, arg, &error);
+        break;
+    case CLOSE_SOON:
+        mj__conn_close_soon(world.conn);
+        CHECK(mj__conn_is_open(world.conn));
         break;
     case CLOSE:
         mj__conn_close(world.conn);
@@ -223,6 +227,15 @@ static void close_inside(void) {
     CHECK(world.called == REQUESTS);
 }
 
+/* At the end of the turn: all that came in it is answered. */
+static void close_soon(void) {
+    play(TIMED_OUT, CLOSE_SOON);
+    CHECK(world.requests[REQUESTS - 1].kind == MJ__TIMEOUT);
+    play(ANSWERED, CLOSE_SOON);
+    CHECK(world.called == REQUESTS);
+    CHECK(world.requests[REQUESTS - 1].kind == MJ__KIND_NONE);
+}
+
 static void free_inside(void) {
     play_endings(FREE);
     CHECK(world.called == 1);
@@ -250,6 +263,55 @@ static void note(uint32_t index, const struct mj__answer *answer) {
 static void on_told(void *arg, uint32_t index, const struct mj__answer *answer) {
     (void)arg;
     note(index, answer);
+}
+
+/* Closes in the one way or the other, and writes to all blocks of memory that this gave back. */
+static void on_value(void *arg, uint32_t index, const struct mj__answer *answer) {
+    enum { BLOCKS = 6 };
+    char *blocks[BLOCKS];
+    size_t sizes[BLOCKS];
+    bool release = *(const bool *)arg;
+    note(index, answer);
+    if (release) {
+        mj__conn_release(world.conn);
+    } else {
+        mj__conn_close(world.conn);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = mj__pool_take(world.pool, 1, &sizes[i]);
+        NEED(blocks[i] != NULL);
+        memset(blocks[i], 'x', sizes[i]);
+    }
+    CHECK(answer->key_size == 5 && memcmp(answer->key, "lent?", 5) == 0);
+    CHECK(answer->reply.value_size == 5 && memcmp(answer->value, "whole", 5) == 0);
+    for (int i = 0; i < BLOCKS; i++) {
+        mj__pool_give(world.pool, blocks[i], sizes[i]);
+    }
+}
+
+static void lend_and_close(bool release) {
+    const struct mj__conn_owner owner = {.opened = on_opened};
+    const struct mj__call call = {.id = MJ__GET, .key = "lent?", .key_size = 5};
+    static const char reply[] = "VA 5\r\nwhole\r\n";
+    struct mj__error error;
+    uint64_t seq;
+    open_world("protocol=meta&verify=false&timeout=5s", &owner);
+    memset(told, 0, sizeof told);
+    NEED(mj__conn_submit(world.conn, &call, NULL, NULL, on_value, &release, 0, &seq, &error) ==
+         MJ__SUBMITTED);
+    NEED(mj__loop_turn(world.loop, false) == 0);
+    NEED(write(world.peer, reply, sizeof reply - 1) == sizeof reply - 1);
+    NEED(mj__loop_turn(world.loop, false) == 0);
+    CHECK(told[0].ends == 1 && told[0].kind == MJ__KIND_NONE);
+    if (release) {
+        world.conn = NULL;
+    }
+    close_world();
+}
+
+static void lent(void) {
+    lend_and_close(false);
+    lend_and_close(true);
 }
 
 static void store(uint32_t index, mj__done_fn *done) {
@@ -401,6 +463,8 @@ int main(void) {
         {"a done function may give up others: they are not told", abandon},
         {"a done function may give up all that are left", abandon_all},
         {"a done function may close: all others are told, once", close_inside},
+        {"what a done function is lent lasts until it returns, also where it closes", lent},
+        {"one that closes at the end of the turn leaves what came before", close_soon},
         {"a done function may free the connection: nobody else is told", free_inside},
         {"a done function may close what cannot be written: no reply is met twice",
          replies_are_met_once},
