@@ -36,7 +36,7 @@ M.__index = M
 local Route = {}
 Route.__index = Route
 
-local SECONDS = 10 -- for an answer of the proxy
+local SECONDS = 60 -- for an answer of the proxy: on a busy machine many ask at a time
 
 local live = {}
 
@@ -46,21 +46,37 @@ function M.start(options)
     program.path:match("^(.*)/") .. "/spec/proxy", tostring(options and options.seed or 1),
     input = true,
   }
-  local self = setmetatable({ process = process.start(words), count = 0 }, M)
+  local self = setmetatable({ process = process.start(words), count = 0, line = {} }, M)
   self.directory = posix.make_directory()
   live[self] = true
   return self
 end
 
--- Sends a command and waits for its answer: what stands behind the "ok". Tasks take turns.
-function M:ask(command)
-  wait.until_true(SECONDS, "the proxy to be free", function() return not self.busy end)
-  self.busy = true
+local function take_turn(self, turn)
+  wait.until_true(SECONDS, "the proxy to be free", function() return self.line[1] == turn end)
+end
+
+local function exchange(self, command)
   self.process:write(command .. "\n")
-  local answer = self.process:read_line(SECONDS)
-  self.busy = false
-  local rest = answer:match("^ok ?(.*)$")
-  if not rest then error(("proxy: %s: %s"):format(command, answer), 2) end
+  return self.process:read_line(SECONDS)
+end
+
+local function leave_line(self, turn)
+  for i, one in ipairs(self.line) do
+    if one == turn then return table.remove(self.line, i) end
+  end
+end
+
+-- Sends a command and waits for its answer: what stands behind the "ok". Tasks take turns, in
+-- the order in which they came.
+function M:ask(command)
+  local turn = {}
+  self.line[#self.line + 1] = turn
+  local fine, answer = pcall(take_turn, self, turn)
+  if fine then fine, answer = pcall(exchange, self, command) end
+  leave_line(self, turn)
+  local rest = fine and answer:match("^ok ?(.*)$")
+  if not rest then error(("proxy: %s: %s"):format(command, tostring(answer)), 2) end
   return rest
 end
 
