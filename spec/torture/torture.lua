@@ -218,10 +218,10 @@ local function demand(run, world, proxied)
     { "error of sent = no", report:errors_sent "no" },
     { "error of sent = maybe", report:errors_sent "maybe" },
     { "server stopped", events["servers stopped (SIGSTOP)"] or 0 },
-    { "stall", proxied.stalls },
   }
   if run.short then return end
   report:demand {
+    { "stall", proxied.stalls },
     { "reset", report:errors_of "reset" },
     { "connection refused", report:errors_of "connect_refused" },
     { "connect timeout", report:errors_of "connect_timeout" },
