@@ -8,7 +8,7 @@ local program = require "spec.support.program"
 
 local KIB, MIB, BLOCK, OUT = measured.KIB, measured.MIB, measured.BLOCK, measured.OUT
 local TASK, PARKED, RECORDED = measured.TASK, measured.PARKED, measured.RECORDED
-local ERROR, CONNECTION, KEPT = measured.ERROR, measured.CONNECTION, measured.KEPT
+local ERROR, CONNECTION = measured.ERROR, measured.CONNECTION
 local run, check, start_flood = measured.run, measured.check, measured.flood
 
 local function cleaned(fn)

@@ -203,7 +203,7 @@ local ARISES = {
   client_error = "handshake read",
   server_error = "none handshake read",
   cancelled = "none resolve connect handshake queue write read",
-  no_memory = "none queue read",
+  no_memory = "none resolve connect handshake queue write read",
 }
 
 describe("the table of what errors say", function()

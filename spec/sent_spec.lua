@@ -135,6 +135,16 @@ describe("the error of requests at every place of a connection, when", function(
     stage.peer:send "VA"
     stage:end_server(false)
   end)
+  standing_spec("their time is up in a value", function(stage)
+    stage:reply(10, "abc")
+  end, { timeout = "1s", no_quiet = true })
+  standing_spec("their tasks are cancelled in a value", function(stage)
+    stage:reply(10, "abc")
+    wait.until_true(10, "the value to begin", function()
+      return stage.conn:counters().bytes_read > 0
+    end)
+    stage:cancel()
+  end, { no_quiet = true })
   standing_spec("a reply makes no sense", function(stage)
     stage.peer:send "NONSENSE\r\n"
   end)
@@ -268,6 +278,29 @@ describe("the error of a request, when", function()
   spec("the server fails at it", function(how) answered(how, "SERVER_ERROR out of memory") end)
   spec("the server wants a login", function(how)
     answered(how, "CLIENT_ERROR unauthenticated", "ordinary")
+  end)
+
+  local function one_of_two(how, words)
+    local peer = hand.listen()
+    local conn = peer:connect "timeout=20s"
+    local tasks = {}
+    for i = 1, 2 do
+      tasks[i] = mj.spawn(function() return conn:meta("md", "key" .. i, { "q" }) end)
+    end
+    peer:lines(3) -- and the fence
+    peer:send(words, "\r\nMN\r\n")
+    for i = 1, 2 do
+      local _, err = tasks[i]:wait(10)
+      check(how, "doubted", "meta", err)
+    end
+    assert.is_true(conn:is_open())
+  end
+
+  spec("the server fails at one of two", function(how)
+    one_of_two(how, "SERVER_ERROR out of memory")
+  end)
+  spec("the server refuses one of two", function(how)
+    one_of_two(how, "CLIENT_ERROR it will not")
   end)
 
   -- `ask` as in each_op; prepare(conn, peer) makes it one that is refused.

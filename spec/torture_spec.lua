@@ -76,7 +76,9 @@ local function answered(link)
   return out
 end
 
-local MAYBE = mj.errors.new { kind = "timeout", sent = "maybe", message = "in doubt" }
+local MAYBE = mj.errors.new {
+  kind = "timeout", phase = "read", sent = "maybe", message = "in doubt",
+}
 local NO = mj.errors.new { kind = "timeout", sent = "no", message = "never sent" }
 
 local function new_report() return Report.new { seed = 1 } end

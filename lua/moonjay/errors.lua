@@ -12,10 +12,10 @@
 -- `retryable` says that the same call may be made again, safely and with some hope: the kind is
 -- resolve, connect_refused, connect_timeout, unreachable, timeout, closed, reset or
 -- server_error, and either nothing was sent, or the command may be repeated (reads, gat, touch,
--- set, delete). It is never true for a quiet request, for a call on a connection that was closed
--- before it (which has no phase: connect anew), for protocol (something is wrong that a retry
--- would hide), for down (the breaker has just decided not to try) and for what the caller must
--- change.
+-- set, delete). It is never true for a quiet request, for a call on a connection that was
+-- closed before it (which has no phase: connect anew), for protocol (something is wrong that a
+-- retry would hide), for down (the breaker has just decided not to try) and for what the caller
+-- must change.
 
 local core = require "moonjay.core"
 

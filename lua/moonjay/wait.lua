@@ -24,7 +24,7 @@ function M.settle(primitive, value, more, ...)
     if more == INTERRUPT then error(take_interrupt(), 0) end
     if more == NO_MEMORY then
       return nil, errors.new {
-        kind = "no_memory", sent = "maybe", retryable = false,
+        kind = "no_memory", phase = "read", sent = "maybe", retryable = false,
         message = "there was no memory to hold the answer, or what was wrong",
       }
     end

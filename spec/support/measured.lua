@@ -16,7 +16,6 @@ local KIB, MIB = 1024, 1024 * 1024
 local M = {
   KIB = KIB, MIB = MIB,
   BLOCK = 16 * KIB,    -- the receive buffer
-  KEPT = 16 * MIB,     -- blocks kept for later, of all connections of a runtime
   OUT = 4 * MIB,       -- bytes that wait to leave before tasks are parked
   SLOT = 72,           -- a request in flight, beside its key
   STRAYS = 8192 * 176, -- errors of the server's to quiet requests

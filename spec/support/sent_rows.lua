@@ -74,6 +74,21 @@ row("closed", "write", "maybe", half, "half written", "part")
 row("closed", "queue", "no", half, "behind")
 row("closed", "queue", "no", half, "parked")
 
+-- Its answer has begun when it is given up.
+local up_in_value = "their time is up in a value"
+row("timeout", "read", "yes", up_in_value, "oldest", "whole")
+row("timeout", "read", "maybe", up_in_value, "written", "whole")
+row("timeout", "write", "maybe", up_in_value, "half written", "part")
+row("timeout", "queue", "no", up_in_value, "behind")
+row("timeout", "queue", "no", up_in_value, "parked")
+
+local cancel_in_value = "their tasks are cancelled in a value"
+row("cancelled", "read", "yes", cancel_in_value, "oldest", "whole")
+row("cancelled", "read", "maybe", cancel_in_value, "written", "whole")
+row("cancelled", "write", "maybe", cancel_in_value, "half written", "part")
+row("cancelled", "queue", "maybe", cancel_in_value, "behind")
+row("cancelled", "queue", "no", cancel_in_value, "parked")
+
 local nonsense = "a reply makes no sense"
 row("protocol", "read", "maybe", nonsense, "written", "whole")
 row("protocol", "write", "maybe", nonsense, "half written", "part")
@@ -112,6 +127,9 @@ row("closed", "read", "maybe", "the server had closed before", "written")
 row("client_error", "read", "yes", "the server refuses it", "answered", "whole")
 row("server_error", "read", "yes", "the server fails at it", "answered", "whole")
 row("auth", "read", "yes", "the server wants a login", "answered", "whole")
+-- It cannot be told to which of the quiet ones (flag q, waited for) the error line was.
+row("server_error", "read", "maybe", "the server fails at one of two", "doubted", "whole")
+row("client_error", "read", "maybe", "the server refuses one of two", "doubted", "whole")
 
 row("bad_key", "none", "no", "no server takes its key", "refused")
 row("bad_value", "none", "no", "a number is out of range", "refused")
@@ -155,7 +173,11 @@ row("reset", "connect", "no", "it is reset before it is taken", "connect")
 row("closed", "none", "no", "the connection is not open yet", "refused")
 row("no_memory", "none", "no", "there is no memory for the request", "refused")
 row("no_memory", "read", "maybe", "there is no memory to read into", "written", "whole")
+row("no_memory", "write", "maybe", "there is no memory to read into", "half written", "part")
 row("no_memory", "queue", "no", "there is no memory to read into", "behind")
+for phase in ("resolve connect handshake"):gmatch "%S+" do -- spec/fault sweeps over them all
+  row("no_memory", phase, "no", "an allocation fails", "connect")
+end
 
 -- ---- reading it ----
 

@@ -6,6 +6,7 @@
 --   report:print()   report:passed()
 
 local mj = require "moonjay"
+local rows = require "spec.support.sent_rows"
 
 local M = {}
 M.__index = M
@@ -22,7 +23,6 @@ local EXPECTED = {
   unsupported = true, bad_key = true, bad_value = true, too_large = true,
 }
 local NAMES_NOBODY = "closed: the server answered %u+_ERROR"
-local KNOWN_SENT = { no = true, maybe = true, yes = true }
 
 -- options: seed, seconds, lying (true when the proxy lies: then errors of kind protocol are no
 -- fault of the client's).
@@ -50,8 +50,8 @@ function M:wrong(what)
 end
 
 function M:late(what, by, excused, lane, stalls)
-  local text = "%s on %s ended %.1f ms after its deadline; %.1f ms of that are excused, for the "
-    .. "process stood still, in milliseconds from the deadline, from %s"
+  local text = "%s on %s ended %.1f ms after its deadline; %.1f ms of that are excused, for "
+    .. "the process stood still, in milliseconds from the deadline, from %s"
   fault(self, "late", text:format(what, lane or "?", by * 1e3, excused * 1e3, stalls))
 end
 
@@ -81,7 +81,7 @@ function M:failure(op, err, lane)
   local allowed = EXPECTED[err.kind]
     or err.kind == "protocol" and (self.lying or err.message:find(NAMES_NOBODY)
       or lane and lane:find("verify=false", 1, true))
-  if not allowed or not KNOWN_SENT[err.sent] then
+  if not allowed or not rows.knows(err) then
     self:odd(("%s on %s failed with an error that should not be: %s"):format(
       op, lane or "?", tostring(err)))
   end
