@@ -7,6 +7,8 @@
 -- exists, not_found, deleted, touched, ok, number, values and partial, meta, version, stats.
 
 local base64 = require "spec.support.base64"
+local errors = require "moonjay.errors"
+local rows = require "spec.support.sent_rows"
 
 local M = {}
 
@@ -129,10 +131,18 @@ function OUTCOME.cas(value, why)
   return { [why == "exists" and "exists" or "not_found"] = true }
 end
 
+-- A failure, which must say nothing that the table of errors does not know.
+local function failure(err)
+  if errors.is(err) and not rows.knows(err) then
+    error("no row of spec/support/sent_rows.lua is about " .. tostring(err), 0)
+  end
+  return { error = err }
+end
+
 -- What a call's two results mean.
 function M.outcome(request, value, more)
   -- A cas says "exists" as its second value, get_many a table of errors beside its values.
-  if value == nil and more ~= nil then return { error = more } end
+  if value == nil and more ~= nil then return failure(more) end
   if request.noreply and value then return { ok = true, stored = true } end
   if request.op == "get" and request.want then return item_outcome(value) end
   return OUTCOME[request.op](value, more)
