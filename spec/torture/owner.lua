@@ -6,6 +6,7 @@
 local buffer = require "string.buffer"
 local Lane = require "spec.torture.lane"
 local moves = require "spec.torture.moves"
+local values = require "spec.torture.values"
 
 local M = {}
 
@@ -79,10 +80,10 @@ local function read_into(run, random, lane, registers, link)
   count(run, out, "get into", out.value, out.err)
   local text = buf:tostring()
   if out.err or out.value == nil then
-    if text ~= PREFIX then register:wrong(out, "a buffer that holds " .. text:sub(1, 200)) end
+    if text ~= PREFIX then register:wrong(out, "a buffer that holds " .. values.show(text)) end
     if not out.err then register:missed(out) end
   elseif text:sub(1, #PREFIX) ~= PREFIX then
-    register:wrong(out, "a buffer that begins with " .. text:sub(1, 200))
+    register:wrong(out, "a buffer that holds " .. values.show(text))
   else
     register:saw(out, text:sub(#PREFIX + 1))
   end
@@ -141,14 +142,14 @@ local function judge_many(run, out, registers, judge)
 end
 
 local function set_many(run, random, lane, registers, link)
-  local values, versions, done = {}, {}, 0
+  local new, versions, done = {}, {}, 0
   for _, register in ipairs(registers) do
     register:settle()
     local version, value = register:create(random:between(0, 3000), 0)
-    values[register.key], versions[register] = value, version
+    new[register.key], versions[register] = value, version
   end
   local out = lane:call(random, "set_many", function(conn)
-    return conn:set_many(values)
+    return conn:set_many(new)
   end, { link = link, quiet = true })
   judge_many(run, out, registers, function(register, err)
     if err then return register:failed(out, versions[register], err) end

@@ -38,8 +38,7 @@ local room = ffi.new("char[128]")
 -- Seconds in which this process ran or waited for a processor, in all.
 local function busy(fd)
   local count = tonumber(ffi.C.pread(fd, room, 127, 0))
-  if count <= 0 then return 0 end
-  local waited = ffi.string(room, count):match("^%d+ (%d+)")
+  local waited = count > 0 and ffi.string(room, count):match("^%d+ (%d+)") or 0
   return posix.cpu() + tonumber(waited) / 1e9
 end
 

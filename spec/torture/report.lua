@@ -7,6 +7,7 @@
 
 local mj = require "moonjay"
 local rows = require "spec.support.sent_rows"
+local values = require "spec.torture.values"
 
 local M = {}
 M.__index = M
@@ -45,8 +46,8 @@ end
 
 -- what: op, key, came, allowed, and lane (a URL) if there is one.
 function M:wrong(what)
-  fault(self, "wrong", ("%s %q on %s\n    came:    %s\n    allowed: %s"):format(
-    what.op, what.key, what.lane or "?", what.came, what.allowed))
+  fault(self, "wrong", ("%s \"%s\" on %s\n    came:    %s\n    allowed: %s"):format(
+    what.op, values.printable(what.key), what.lane or "?", what.came, what.allowed))
 end
 
 function M:late(what, by, excused, lane, stalls)

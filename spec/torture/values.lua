@@ -65,13 +65,18 @@ function M.size(random, crowding)
   return random:between(range[1], range[2])
 end
 
--- Some bytes of a value, for a report.
-function M.show(value)
-  if type(value) ~= "string" then return tostring(value) end
-  local shown = value:sub(1, 60):gsub("[^%g ]", function(byte)
+-- The first bytes of a key or a value, fit for print.
+function M.printable(text)
+  local shown = text:sub(1, 60):gsub("[^%g ]", function(byte)
     return ("\\%03d"):format(byte:byte())
   end)
-  return ("%d bytes: %s%s"):format(#value, shown, #value > 60 and "..." or "")
+  return #text > 60 and shown .. "..." or shown
+end
+
+-- A value, for a report.
+function M.show(value)
+  if type(value) ~= "string" then return tostring(value) end
+  return ("%d bytes: %s"):format(#value, M.printable(value))
 end
 
 return M
