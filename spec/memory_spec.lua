@@ -4,6 +4,7 @@
 local memcached = require "spec.support.memcached"
 local mj = require "moonjay"
 local program = require "spec.support.program"
+local wait = require "spec.support.wait"
 
 local COUNT, ROUNDS = 60, 3
 
@@ -52,6 +53,45 @@ local function collect_during(deed)
   ]]):format(COUNT, ROUNDS, deed))
   return program.run(("$MOONJAY %s %s"):format(script, server.url))
 end
+
+describe("a connection whose on_error speaks of it", function()
+  after_each(memcached.stop_all)
+
+  for name, leave in pairs {
+    ["was dropped"] = function() end,
+    ["was closed"] = function(conn) conn:close() end,
+  } do
+    it("is collected when it " .. name, function()
+      local server = memcached.start { unix = true }
+      local kept = setmetatable({}, { __mode = "v" })
+      local function connect()
+        local conn
+        conn = assert(mj.connect(server.url, { on_error = function() return conn end }))
+        kept[1] = conn
+        leave(conn)
+      end
+      connect()
+      collectgarbage()
+      collectgarbage()
+      assert.is_nil(kept[1])
+    end)
+  end
+
+  it("still hears of the failure of its quiet requests", function()
+    local server = memcached.start { unix = true }
+    local conn, heard
+    conn = assert(mj.connect(server.url, {
+      on_error = function(err) heard = { err.key, conn:get("text") } end,
+    }))
+    conn:set("text", "not a number")
+    conn:incr("text", 1, { quiet = true })
+    conn:noop()
+    collectgarbage()
+    wait.until_true(5, "on_error to be called", function() return heard end)
+    assert.same({ "text", "not a number" }, heard)
+    conn:close()
+  end)
+end)
 
 describe("a finalizer that runs while answers are handed over", function()
   after_each(function()

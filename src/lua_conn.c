@@ -10,7 +10,8 @@
 
 const char mj__no_memory_token;
 static const char conn_magic;
-static const char notify_key; /* registry: the function that hands an error to an on_error */
+static const char notify_key;   /* registry: the function that hands an error to an on_error */
+static const char handlers_key; /* registry: the connections that have an on_error; weak */
 
 #define CONN_META "moonjay.connection"
 
@@ -246,15 +247,47 @@ struct quiet_failure {
         [MJ__KEY_MAX]; /* a copy: a collection may end the connection, and with it its keys */
 };
 
+/* An on_error may well speak of its connection, so it is kept by that alone: kept by the registry
+ * it would keep the connection for ever. Called with the function on top, which is taken off, and
+ * the connection below it. */
+static void keep_on_error(lua_State *L, struct mj__lua_conn *self) {
+    lua_createtable(L, 1, 0);
+    lua_insert(L, -2);
+    lua_rawseti(L, -2, 1);
+    lua_setfenv(L, -2);
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&handlers_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_pushlightuserdata(L, self);
+    lua_pushvalue(L, -3);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+    self->has_on_error = true;
+}
+
+/* Pushes it, above the connection, which lives as long as that stays there. False: that has been
+ * collected. */
+static bool push_on_error(lua_State *L, struct mj__lua_conn *self) {
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&handlers_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_pushlightuserdata(L, self);
+    lua_rawget(L, -2);
+    if (lua_isnil(L, -1)) {
+        return false;
+    }
+    lua_getfenv(L, -1);
+    lua_rawgeti(L, -1, 1);
+    return true;
+}
+
 /* The handler runs as a task of its own: it may wait, and it never meets a half-parsed buffer. */
 static int notify(lua_State *L) {
     const struct quiet_failure *failure = lua_touserdata(L, 1);
-    if (failure->self->conn == NULL) {
+    if (!push_on_error(L, failure->self) || failure->self->conn == NULL) {
         return 0; /* it was collected meanwhile: then no on_error is called */
     }
     lua_pushlightuserdata(L, (void *)(uintptr_t)&notify_key);
     lua_rawget(L, LUA_REGISTRYINDEX);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, failure->self->on_error);
+    lua_insert(L, -2);
     mj__lua_push_error(L, failure->error,
                        failure->command != NULL ? failure->command->name : NULL,
                        failure->key_size > 0 ? failure->key : NULL, failure->key_size,
@@ -270,7 +303,7 @@ static void on_quiet_failed(void *arg, struct mj__conn *conn, const struct mj__e
     struct mj__lua_conn *self = arg;
     struct quiet_failure failure = {.self = self, .error = error, .command = command};
     (void)conn;
-    if (self->on_error != LUA_NOREF) {
+    if (self->has_on_error) {
         failure.key_size = key_size < MJ__KEY_MAX ? key_size : MJ__KEY_MAX;
         if (key_size > 0) {
             memcpy(failure.key, key, failure.key_size);
@@ -298,10 +331,10 @@ static void abandon_connect(struct mj__task *task, void *arg, uint64_t tag,
 
 static const struct mj__wait_ops connect_wait = {.abandon = abandon_connect};
 
-/* The options of mj.connect: on_error alone. */
-static int read_on_error(lua_State *L, int index) {
+/* The options of mj.connect: on_error alone. True: pushed; false: there is none. */
+static bool read_on_error(lua_State *L, int index) {
     if (lua_isnoneornil(L, index)) {
-        return LUA_NOREF;
+        return false;
     }
     if (!lua_istable(L, index)) {
         mj__lua_misuse(L, "connect", "options must be a table, got %s",
@@ -323,11 +356,11 @@ static int read_on_error(lua_State *L, int index) {
         lua_pop(L, 1);
     }
     lua_getfield(L, index, "on_error");
-    if (lua_isnil(L, -1)) { /* luaL_ref would call it LUA_REFNIL */
+    if (lua_isnil(L, -1)) {
         lua_pop(L, 1);
-        return LUA_NOREF;
+        return false;
     }
-    return luaL_ref(L, LUA_REGISTRYINDEX);
+    return true;
 }
 
 static struct mj__lua_conn *new_userdata(lua_State *L) {
@@ -336,7 +369,6 @@ static struct mj__lua_conn *new_userdata(lua_State *L) {
     self->magic = &conn_magic;
     self->runtime = mj__runtime_of(L);
     self->self_ref = LUA_NOREF;
-    self->on_error = LUA_NOREF;
     self->granted_tail = &self->granted;
     luaL_getmetatable(L, CONN_META);
     lua_setmetatable(L, -2);
@@ -393,7 +425,9 @@ static int connect_url(lua_State *L) {
         return mj__task_refuse(L, task);
     }
     struct mj__lua_conn *self = new_userdata(L);
-    self->on_error = read_on_error(L, 2);
+    if (read_on_error(L, 2)) {
+        keep_on_error(L, self);
+    }
     lua_pushvalue(L, -1);
     self->self_ref = luaL_ref(L, LUA_REGISTRYINDEX);
     if (open_url(self, text, size, &error, name, sizeof name) != 0) {
@@ -494,8 +528,6 @@ static int to_string(lua_State *L) {
 /* No task waits for it any more: a waiting one keeps it. What is in line still leaves. */
 static int finalize(lua_State *L) {
     struct mj__lua_conn *self = lua_touserdata(L, 1);
-    luaL_unref(L, LUA_REGISTRYINDEX, self->on_error);
-    self->on_error = LUA_NOREF;
     if (self->conn == NULL) { /* it was refused before it began */
         return 0;
     }
@@ -536,6 +568,13 @@ void mj__lua_open_conn(lua_State *L) {
                                          {"counters_of", counters},
                                          {"set_notify", set_notify},
                                          {NULL, NULL}};
+    lua_pushlightuserdata(L, (void *)(uintptr_t)&handlers_key);
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
     luaL_newmetatable(L, CONN_META);
     lua_pushcfunction(L, finalize);
     lua_setfield(L, -2, "__gc");

@@ -35,7 +35,7 @@ struct mj__lua_conn {
     struct mj__runtime *runtime;
     struct mj__task *connecting; /* the task in mj.connect */
     int self_ref;                /* keeps it while that task waits */
-    int on_error;                /* registry reference, or LUA_NOREF */
+    bool has_on_error;           /* it stands in the userdata's environment */
     struct mj__lua_parked *granted, **granted_tail;
 };
 
