@@ -51,6 +51,7 @@ local function connect(self)
   run.pulse:ended("connect", begun, begun + self.connect_timeout, self.url)
   if conn then
     run.report:answer("connect", "yes")
+    run.report.connections[conn] = true
     link.conn, link.lane, link.quiet_failed = conn, self, 0
     return link
   end

@@ -33,6 +33,7 @@ function M.new(options)
     started = mj.now(), answers = {}, errors = {}, events = {}, operations = 0, requests = 0,
     faults = { wrong = {}, late = {}, odd = {} },
     counts = { wrong = 0, late = 0, odd = 0 },
+    connections = setmetatable({}, { __mode = "k" }), -- all that were made, and still live
   }, M)
 end
 

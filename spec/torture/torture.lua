@@ -30,7 +30,7 @@ local RACES = 3      -- of one server
 local THINKING = 0.03 -- seconds between two steps of a task, at most
 local ENDING = 30    -- seconds that all tasks have to end in
 local LANES = 4      -- of one server, one way
-local KEPT = 4096    -- KiB that Lua may hold in the end, more than in the beginning
+local KEPT = 16384   -- KiB that Lua may hold in the end, more than in the beginning
 local PEAK = 524288  -- KiB that the process may ever hold
 local SHORT = 20     -- a run of fewer seconds need not have had every kind of fault
 
@@ -264,6 +264,9 @@ local function check_leaks(report, before)
         before[name]))
     end
   end
+  local alive = 0
+  for _ in pairs(report.connections) do alive = alive + 1 end
+  if alive > 0 then report:odd(("%d connections were never collected"):format(alive)) end
   local kept, peak = after.memory - before.memory, status_of "VmHWM"
   report:event("memory that Lua still holds, KiB", kept)
   report:event("memory of the process at its peak, KiB", peak)
