@@ -51,8 +51,8 @@ local REPLIES = {
   { "has 100,000 flags", "protocol", BLOCK,
     head = { meta = "VA 1$O" .. (" t0"):rep(100000) .. "\r\nx\r\n",
              ascii = "VALUE $K" .. (" 0"):rep(100000) .. "\r\nx\r\nEND\r\n" } },
-  { "goes on behind its value", "protocol", 60 * MIB + BLOCK,
-    head = { meta = "VA 60000000$O\r\n", ascii = "VALUE $K 0 60000000\r\n" },
+  { "goes on behind its value", "protocol", 32 * MIB + BLOCK,
+    head = { meta = "VA 20000000$O\r\n", ascii = "VALUE $K 0 20000000\r\n" },
     chunk = both(("x"):rep(65536)) },
 }
 
@@ -81,13 +81,44 @@ describe("a reply that", function()
           for _, options in ipairs { "%s" } do
             local conn = assert(mj.connect(url .. options))
             print(kind_of(conn:get("key")), conn:is_open())
+            conn = assert(mj.connect(url .. options))
+            local into = require("string.buffer").new()
+            print(kind_of(conn:get("key", { into = into })), conn:is_open() or #into > 0)
+            into = nil -- it is the script's own
+            collectgarbage()
           end
         ]]):format(table.concat(combinations(protocol), '", "')), url)
         for _, line in ipairs(lines) do assert.equal(case[2] .. "\tfalse", line) end
-        assert.equal(4, #lines)
-        check(marks["end"], case[3], 10)
+        assert.equal(8, #lines)
+        check(marks["end"], case[3], 20)
       end))
     end
+  end
+end)
+
+-- Each: what is sent to whoever connects, or to the first line of the handshake.
+local GREETINGS = {
+  { "a line without an end", "protocol", { wait = 1, chunk = ("x"):rep(1024) } },
+  { "a greeting that nobody asked for", "protocol", { chunk = "220 mail.example\r\n" } },
+  { "an error without an end", "protocol", { chunk = "ERROR and so on " } },
+  { "a value of 2^62 bytes", "protocol",
+    { wait = 1, head = "VA 4611686018427387904\r\n", chunk = ("x"):rep(1024) } },
+  { "errors without an end", "server_error", { wait = 1, chunk = "SERVER_ERROR no\r\n" } },
+  { "versions without an end", "protocol", { wait = 1, chunk = "VERSION 1.6.18\r\n" } },
+}
+
+describe("a server that meets a handshake with", function()
+  for _, case in ipairs(GREETINGS) do
+    it(("%s: %s"):format(case[1], case[2]), cleaned(function()
+      local _, url = start_flood(case[3])
+      local lines, marks = run([[
+        ready()
+        for _ = 1, 10 do print(kind_of(mj.connect(arg[1]))) end
+      ]], url)
+      for _, line in ipairs(lines) do assert.equal(case[2], line) end
+      assert.equal(10, #lines)
+      check(marks["end"], BLOCK, 10)
+    end))
   end
 end)
 

@@ -110,10 +110,10 @@ end
 
 local OUTCOME = {
   get = value_outcome, gat = value_outcome, gets = item_outcome, gats = item_outcome,
-  get_multi = function(values, errors)
+  get_multi = function(values, failures)
     -- Where nothing came and something failed, the whole call failed.
-    local _, err = next(errors or {})
-    return { values = values, partial = errors, error = next(values) == nil and err or nil }
+    local _, err = next(failures or {})
+    return { values = values, partial = failures, error = next(values) == nil and err or nil }
   end,
   set = either("stored", "not_stored"), add = either("stored", "not_stored"),
   replace = either("stored", "not_stored"), append = either("stored", "not_stored"),
