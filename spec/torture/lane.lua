@@ -125,23 +125,30 @@ local function note(out, fine, value, more)
   end
 end
 
+local function judge_time(self, out, manner)
+  if mj.now() <= out.due then return end
+  local what = ("%s%s (it ended with %s)"):format(out.op, manner,
+    tostring(out.err or "an answer"))
+  self.run.pulse:ended(what, out.due == out.timeout and out.begun or out.due, out.due, self.url)
+end
+
 local function plainly(self, out, fn)
   note(out, pcall(fn, out.link.conn))
-  self.run.pulse:ended(out.op, out.begun, out.due, self.url)
+  judge_time(self, out, "")
 end
 
 local function with_deadline(self, out, fn, random)
   local seconds = random:span(0.0002, 0.04)
   out.due = math.min(out.due, mj.now() + seconds)
   note(out, pcall(mj.deadline, seconds, fn, out.link.conn))
-  self.run.pulse:ended(out.op .. " in mj.deadline", out.begun, out.due, self.url)
+  judge_time(self, out, " in mj.deadline")
 end
 
 -- Runs the call in a task of its own.
 local function spawn(self, out, fn)
   return mj.spawn(function()
     note(out, pcall(fn, out.link.conn))
-    self.run.pulse:ended(out.op .. " in a task", out.begun, out.due, self.url)
+    judge_time(self, out, " in a task")
   end)
 end
 
@@ -168,10 +175,10 @@ end
 
 local function waited_for(self, out, fn, random)
   local child, seconds = spawn(self, out, fn), random:span(0, 0.01)
-  local begun = mj.now()
+  local due = mj.now() + seconds
   local _, err = child:wait(seconds)
   if not out.ended then
-    self.run.pulse:ended("task:wait", begun, begun + seconds, self.url)
+    self.run.pulse:ended("task:wait", due, due, self.url)
     self.run.report:event("waits for a task that timed out")
     if not mj.errors.is(err, "timeout") then
       self.run.report:odd("task:wait ended with " .. tostring(err))
@@ -194,8 +201,9 @@ function M:call(random, op, fn, options)
   local begun = mj.now()
   local out = {
     op = op, link = link, lane = self, started = stamp(), begun = begun,
-    due = begun + self.timeout * (options.steps or 1),
+    timeout = begun + self.timeout * (options.steps or 1),
   }
+  out.due = out.timeout
   random:weighted(MANNERS)(self, out, fn, random)
   if out.err ~= nil and not mj.errors.is(out.err) then error(out.err, 0) end
   if not options.quiet and (out.err == nil or out.err.sent == "yes"

@@ -63,15 +63,19 @@ local function excuse(self, from, to)
   return sum
 end
 
--- A request begins to count when its turn of the loop ends: what a beat that was due in that
--- turn came late.
-local function delay_of_start(self, begun)
-  for i = self.last, self.first, -1 do
+-- The timeout of a URL begins when the request's turn of the loop ends, which is before the
+-- second beat that comes after it began: what those two were late, up to the deadline.
+local function delay_of_start(self, begun, due)
+  local place = self.last + 1
+  while place > self.first and self.stalls[place - 1].to >= begun do place = place - 1 end
+  local sum, beat = 0, begun
+  for i = place, math.min(place + 1, self.last) do
     local stall = self.stalls[i]
-    if stall.to < begun then break end
-    if stall.from < begun + BEAT then return stall.to - math.max(stall.from, begun) end
+    if stall.from > beat + BEAT + NOTABLE then break end
+    sum = sum + math.max(0, math.min(stall.to, due) - math.max(stall.from, begun))
+    beat = stall.to
   end
-  return 0
+  return sum
 end
 
 -- When the process stood still while a request was under way, in milliseconds from its
@@ -93,7 +97,8 @@ local function judge(self)
   self.suspects = {}
   for _, late in ipairs(suspects) do
     local by = late.ended - late.due
-    local excused = excuse(self, late.due, late.ended) + delay_of_start(self, late.begun)
+    local excused = excuse(self, late.due, late.ended)
+      + delay_of_start(self, late.begun, late.due)
     self.worst_late = math.max(self.worst_late, by - excused)
     if by - excused > SLACK then
       self.report:late(late.what, by, excused, late.lane, stalls_between(self, late))
@@ -139,8 +144,8 @@ function M:run(running)
   posix.close(fd)
 end
 
--- Something that began at `begun` and was to end by `due` has ended now. Judged with the next
--- beat.
+-- Something was to end by `due` and has ended now. begun: when a request with a timeout of the
+-- URL began; `due` itself for all else. Judged with the next beat.
 function M:ended(what, begun, due, lane)
   local now = mj.now()
   if now <= due then return end
