@@ -6,5 +6,7 @@ files["spec"] = { std = "luajit+busted" }
 files["lua/moonjay/cli.lua"] = { globals = { "arg" } }
 -- busted reads its command line from `arg`.
 files["spec/run.lua"] = { globals = { "arg" } }
--- What runtime_play.c calls.
-files["spec/fault/script.lua"] = { globals = { "main", "linger" } }
+-- What runtime_play.c calls, and what judges it.
+for _, name in ipairs { "judge", "steps", "busy" } do
+  files["spec/fault/" .. name .. ".lua"] = { globals = { "judge", "main", "linger" } }
+end

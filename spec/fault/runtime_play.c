@@ -19,21 +19,36 @@ struct heard {
     char verdict[128];
 };
 
-static const char *script(size_t *size) {
-    static char text[SCRIPT_SIZE];
-    static size_t length;
-    if (length == 0) {
-        FILE *file = fopen("spec/fault/script.lua", "r");
+/* ---- scripts ---- */
+
+struct script {
+    const char *path; /* "@": as mj_load wants it */
+    size_t size;
+    char text[SCRIPT_SIZE];
+};
+
+/* Read once, before anything fails. */
+static const struct script *read_script(struct script *script, const char *path) {
+    if (script->path == NULL) {
+        FILE *file = fopen(path + 1, "r");
         if (file != NULL) {
-            length = fread(text, 1, sizeof text, file);
+            script->size = fread(script->text, 1, sizeof script->text, file);
             fclose(file);
         }
-        if (length == 0 || length == sizeof text) {
-            sweep_note("spec/fault/script.lua cannot be read");
+        if (script->size == 0 || script->size == sizeof script->text) {
+            sweep_note("%s cannot be read", path + 1);
         }
+        script->path = path;
     }
-    *size = length;
-    return text;
+    return script;
+}
+
+static int load(mj_runtime *runtime, const struct script *script) {
+    static struct script judge;
+    read_script(&judge, "@spec/fault/judge.lua");
+    int status = mj_load(runtime, judge.path, judge.text, judge.size);
+    return status != MJ_OK ? status
+                           : mj_load(runtime, script->path, script->text, script->size);
 }
 
 /* ---- what comes of a call ---- */
@@ -80,22 +95,28 @@ static void on_error(mj_runtime *runtime, const char *text, void *arg) {
     sweep_meet(MJ__NO_MEMORY, MJ__PHASE_NONE, text, 0);
 }
 
+/* The text of an error that a task ended with: "KIND: ...", or that there is no memory. */
+static void meet_error(const struct heard *heard) {
+    char kind[sizeof heard->verdict];
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(heard->verdict, ":"), heard->verdict);
+    SWEEP_CHECK(heard->status == MJ_ERROR);
+    sweep_meet(is_memory(heard->verdict) ? MJ__NO_MEMORY : kind_of(kind), MJ__PHASE_READ,
+               heard->verdict, 0);
+}
+
 static void judge(const struct heard *heard) {
     SWEEP_CHECK(heard->calls == 1);
-    if (heard->status == MJ_OK && strcmp(heard->verdict, "fine") != 0 &&
-        strcmp(heard->verdict, "failed") != 0) {
+    if (heard->status != MJ_OK) {
+        meet_error(heard);
+    } else if (strcmp(heard->verdict, "fine") != 0 && strcmp(heard->verdict, "failed") != 0) {
         sweep_note("the script found: %s", heard->verdict);
-    } else if (heard->status == MJ_ERROR && is_memory(heard->verdict)) {
-        sweep_meet(MJ__NO_MEMORY, MJ__PHASE_NONE, heard->verdict, 0);
-    } else if (heard->status != MJ_OK) {
-        sweep_note("status %d: %s", heard->status, heard->verdict);
     }
 }
 
 /* ---- the host ---- */
 
 /* Compiled code may crash when memory runs out: a host that expects that sets a limit. */
-static mj_runtime *open_runtime(void) {
+static mj_runtime *open_runtime(const struct script *script) {
     const mj_options options = {
         .size = sizeof options, .memory_limit = MEMORY, .error = on_error};
     char error[256] = "";
@@ -106,9 +127,7 @@ static mj_runtime *open_runtime(void) {
                    MJ__PHASE_NONE, error, 0);
         return NULL;
     }
-    size_t size;
-    const char *text = script(&size);
-    int status = mj_load(runtime, "@spec/fault/script.lua", text, size);
+    int status = load(runtime, script);
     if (status != MJ_OK) {
         SWEEP_CHECK(mj_error(runtime)[0] != '\0');
         if (status != MJ_NOMEM && !is_memory(mj_error(runtime))) {
@@ -151,27 +170,32 @@ static bool call_main(mj_runtime *runtime, struct heard *heard, bool again) {
 }
 
 /* Once nothing fails any more, the same runtime is as good as new. */
-static void call_again(mj_runtime *runtime) {
+static void call_again(mj_runtime *runtime, const struct script *script) {
     struct heard heard;
     uint32_t kinds = sweep_round.kinds;
     fault_pause(true);
-    size_t size;
-    const char *text = script(&size);
-    SWEEP_CHECK(mj_load(runtime, "@spec/fault/script.lua", text, size) == MJ_OK);
+    SWEEP_CHECK(load(runtime, script) == MJ_OK);
     SWEEP_CHECK(call_main(runtime, &heard, true));
     SWEEP_CHECK(strcmp(heard.verdict, "fine") == 0);
     SWEEP_CHECK(sweep_round.kinds == kinds);
     fault_pause(false);
 }
 
-static void close_under_way(mj_runtime *runtime) {
-    struct heard heard = {.calls = 0};
+/* Calls linger, which would wait for ever. */
+static mj_task call_linger(mj_runtime *runtime, struct heard *heard) {
     char deaf[256];
     snprintf(deaf, sizeof deaf, "memcache://%s?protocol=meta", servers_deaf_path());
-    bool called = mj_call(runtime, "linger", on_done, &heard, "s", deaf) != 0;
-    if (!called) {
+    *heard = (struct heard){.calls = 0};
+    mj_task task = mj_call(runtime, "linger", on_done, heard, "s", deaf);
+    if (task == 0) {
         sweep_meet(MJ__NO_MEMORY, MJ__PHASE_NONE, mj_error(runtime), 0);
     }
+    return task;
+}
+
+static void close_under_way(mj_runtime *runtime) {
+    struct heard heard;
+    bool called = call_linger(runtime, &heard) != 0;
     for (int i = 0; i < 4; i++) {
         (void)mj_poll(runtime, 0);
     }
@@ -179,20 +203,68 @@ static void close_under_way(mj_runtime *runtime) {
     mj_close(runtime);
     SWEEP_CHECK(heard.calls == called);
     SWEEP_CHECK(!sweep_harmless() || (called && !ended));
-    SWEEP_CHECK(!called || heard.status == (ended ? MJ_ERROR : MJ_CANCELLED));
+    if (ended) {
+        meet_error(&heard);
+    }
+    SWEEP_CHECK(!called || ended || heard.status == MJ_CANCELLED);
 }
 
 void runtime_play(void) {
+    static struct script steps;
     struct heard heard;
-    mj_runtime *runtime = open_runtime();
+    const struct script *script = read_script(&steps, "@spec/fault/steps.lua");
+    mj_runtime *runtime = open_runtime(script);
     if (runtime == NULL) {
         return;
     }
     if (call_main(runtime, &heard, false) && sweep_harmless()) {
         SWEEP_CHECK(strcmp(heard.verdict, "fine") == 0);
     }
-    call_again(runtime);
+    call_again(runtime, script);
     close_under_way(runtime);
+}
+
+/* ---- much at once ---- */
+
+struct cancellation {
+    mj_task task;
+    int posted;
+};
+
+static void cancel(mj_runtime *runtime, void *arg) {
+    struct cancellation *cancellation = arg;
+    cancellation->posted++;
+    mj_cancel(runtime, cancellation->task);
+}
+
+/* A task that waits for ever is cancelled by a posted function while main runs. */
+void busy_play(void) {
+    static struct script busy;
+    struct heard heard, lingering;
+    const struct script *script = read_script(&busy, "@spec/fault/busy.lua");
+    fault_pause(true);
+    mj_runtime *runtime = open_runtime(script);
+    fault_pause(false);
+    struct cancellation cancellation = {.task = call_linger(runtime, &lingering)};
+    (void)mj_poll(runtime, 0);
+    int status = mj_post(runtime, cancel, &cancellation);
+    SWEEP_CHECK(status == MJ_OK || (status == MJ_NOMEM && !sweep_harmless()));
+    if (status != MJ_OK) {
+        sweep_meet(MJ__NO_MEMORY, MJ__PHASE_NONE, "mj_post", 0);
+        mj_cancel(runtime, cancellation.task);
+    }
+    if (call_main(runtime, &heard, false) && sweep_harmless()) {
+        SWEEP_CHECK(strcmp(heard.verdict, "fine") == 0);
+        SWEEP_CHECK(lingering.status == MJ_CANCELLED);
+    }
+    run(runtime, &lingering);
+    SWEEP_CHECK(lingering.calls == (cancellation.task != 0));
+    SWEEP_CHECK(cancellation.posted == (status == MJ_OK));
+    if (lingering.calls > 0 && lingering.status != MJ_CANCELLED) {
+        meet_error(&lingering);
+    }
+    call_again(runtime, script);
+    mj_close(runtime);
 }
 
 void runtime_play_well(void) {

@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 enum {
-    HANG = 60,        /* seconds for a round; one that takes more ends the program */
-    LET_GO = 5000,    /* milliseconds for helper threads to let go of what they have */
-    SHOWN_FAULTS = 3, /* of one sweep */
-    MANY = 400        /* places */
+    HANG = 60,       /* seconds for a round; one that takes more ends the program */
+    LET_GO = 5000,   /* milliseconds for helper threads to let go of what they have */
+    MOST_FAULTS = 5, /* of one sweep, which then ends */
+    MANY = 400       /* places */
 };
 
 struct sweep_round sweep_round;
@@ -269,10 +269,9 @@ static void on_alarm(int number) {
 
 static void show_fault(const struct scenario *scenario, const struct fault_way *way,
                        uint64_t at, struct tally *tally) {
-    if (tally->faults++ < SHOWN_FAULTS) {
-        printf("# %s: %s number %llu: %s: %s\n", scenario->name, fault_name(way->call),
-               (unsigned long long)at, way->name, sweep_round.fault);
-    }
+    tally->faults++;
+    printf("# %s: %s number %llu: %s: %s\n", scenario->name, fault_name(way->call),
+           (unsigned long long)at, way->name, sweep_round.fault);
     sweep_round.fault[0] = '\0';
 }
 
@@ -310,7 +309,7 @@ static void sweep(const struct scenario *scenario, const struct fault_way *way,
     tally->struck = true;
     for (uint64_t at = 1; tally->struck || at <= most; at += step) {
         fail_at(scenario, way, at, tally);
-        if (way->span == FAULT_EVERY_OTHER) {
+        if (way->span == FAULT_EVERY_OTHER || tally->faults == MOST_FAULTS) {
             break;
         }
     }
@@ -362,14 +361,31 @@ static bool rehearse(struct scenario *scenario) {
     return fine;
 }
 
+static bool swept[FAULT_CALLS];
+
 static bool run_scenario(struct scenario *scenario) {
     bool fine = rehearse(scenario);
     for (int call = 0; call < FAULT_CALLS; call++) {
         const char *name = fault_name((enum fault_call)call);
-        if (wanted.call == NULL || strcmp(wanted.call, name) == 0) {
+        if (scenario->calls[call] > 0 &&
+            (wanted.call == NULL || strcmp(wanted.call, name) == 0)) {
             fine = sweep_call(scenario, (enum fault_call)call) && fine;
+            swept[call] = true;
         }
     }
+    return fine;
+}
+
+/* That no kind of call was left out. */
+static bool all_swept(void) {
+    bool fine = true;
+    for (int call = 0; call < FAULT_CALLS; call++) {
+        if (!swept[call]) {
+            printf("# %s never failed\n", fault_name((enum fault_call)call));
+            fine = false;
+        }
+    }
+    printf("%s every kind of call fails somewhere\n", fine ? "ok" : "not ok");
     return fine;
 }
 
@@ -398,6 +414,7 @@ int main(int count, char **words) {
     static struct scenario scenarios[] = {
         {"connections", conn_play, conn_play_well, {0}},
         {"a runtime", runtime_play, runtime_play_well, {0}},
+        {"much at once", busy_play, runtime_play_well, {0}},
     };
     bool fine = true;
     (void)count;
@@ -415,6 +432,9 @@ int main(int count, char **words) {
         if (wanted.scenario == NULL || strcmp(wanted.scenario, scenarios[i].name) == 0) {
             fine = run_scenario(&scenarios[i]) && fine;
         }
+    }
+    if (wanted.scenario == NULL) {
+        fine = all_swept() && fine;
     }
     servers_stop();
     return !fine;

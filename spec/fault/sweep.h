@@ -30,6 +30,7 @@ void sweep_meet(enum mj__kind kind, enum mj__phase phase, const char *text, uint
 void conn_play(void);
 void conn_play_well(void);
 void runtime_play(void);
+void busy_play(void);
 void runtime_play_well(void);
 
 #endif
