@@ -36,7 +36,8 @@ typedef struct mj_options {
     size_t size;
     /* Bytes the Lua state and the buffers of its connections may hold; 0: no limit. Beyond it
      * scripts meet the error "not enough memory", or one of kind no_memory. With a limit they run
-     * without the JIT, and find no `jit`: LuaJIT may crash when memory runs out in compiled code.
+     * without the JIT, and find no `jit`: LuaJIT may crash when memory runs out in compiled code,
+     * also where malloc fails and there is no limit.
      * Where LuaJIT takes no allocator no limit holds: mj_error says so after mj_open. */
     size_t memory_limit;
     /* An error in a task that nobody waited for by the end of the turn: "task failed: ERROR" and
@@ -45,7 +46,9 @@ typedef struct mj_options {
     void *error_arg;
 } mj_options;
 
-/* NULL when it fails: then error (of error_size bytes, may be NULL) holds one line that says why. */
+/* NULL when it fails: then error (of error_size bytes, may be NULL) holds one line that says why.
+ * It makes sure that there are descriptors, since libevent ends the process where it finds none;
+ * other threads must not take the last ones in that very moment. */
 mj_runtime *mj_open(const mj_options *options, char *error, size_t error_size);
 
 /* Compiles and runs a text chunk, to define functions; it may spawn tasks, but not wait. name is
