@@ -30,7 +30,7 @@ local function crowd(url, key)
   if not conn then return end
   local list = {}
   for i = 1, 4 do
-    local value = (key .. i):rep(i % 2 == 0 and 3000 or 1) -- of the large ones the bytes are lent
+    local value = (key .. i):rep(i % 2 == 0 and 3000 or 1) -- large ones are lent
     list[i] = mj.spawn(there_and_back, conn, key .. i, value)
   end
   list[5] = mj.spawn(in_one_go, conn, key .. "p")
