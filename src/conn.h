@@ -28,7 +28,7 @@ struct mj__answer {
     struct mj__reply reply;
     const char
         *value; /* reply.value_size bytes when reply.has_value; NULL: they went to the sink */
-    const char *key; /* the request's */
+    const char *key; /* the request's; gone with the next submit */
     size_t key_size;
     void *owner; /* the connection's owner.arg */
 };
