@@ -15,7 +15,6 @@ local M = {}
 
 local NOTHING = 0
 local TTL = 3600
-local LARGE_FOR_SERVER = 1200000
 
 local function pack(...) return { ... }, select("#", ...) end
 
@@ -98,7 +97,7 @@ end
 
 -- A value that no server takes: refused in words, and the old value is gone.
 function M.set_too_large(_, register)
-  local version, value = register:create(LARGE_FOR_SERVER)
+  local version, value = register:create(values.TOO_LARGE)
   register:begin_delete()
   return move(register, "set", function(out, stored)
     register:wrong(out, "a value far too large, and the answer " .. tostring(stored))

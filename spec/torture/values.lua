@@ -13,7 +13,8 @@ local Random = require "spec.torture.random"
 
 local M = {}
 
-M.LARGEST = 1048000 -- what the item limit of a memcached (1 MiB) lets in, header and key apart
+M.LARGEST = 1048000   -- what the item limit of a memcached (1 MiB) lets in
+M.TOO_LARGE = 1200000 -- what it does not
 
 local WINDOW = 2 ^ 20
 local LINES = {
@@ -24,7 +25,7 @@ local noise
 
 local function make_noise()
   local random = Random.new(1, "noise")
-  local size = WINDOW + M.LARGEST
+  local size = WINDOW + M.TOO_LARGE
   local words = ffi.new("uint16_t[?]", size / 2 + 1)
   for i = 0, size / 2 do words[i] = random:next() end
   local bytes = ffi.cast("char *", words)
