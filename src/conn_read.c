@@ -94,9 +94,7 @@ static int end_value(struct mj__batch *batch, struct mj__error *error) {
     int status;
     conn->incoming = (struct mj__incoming){0};
     parse_line(conn, value.block, value.line_size, &reply);
-    if (!mj__value_ends_well(&value)) {
-        status = bad_end(error);
-    } else if (!mj__conn_find(conn, &reply, &seq)) {
+    if (!mj__conn_find(conn, &reply, &seq)) {
         status = mj__conn_mismatch(conn, &reply, error);
     } else {
         status = mj__conn_match(batch, seq, &reply, mj__value_bytes(&value), error);
@@ -113,6 +111,19 @@ static int end_value(struct mj__batch *batch, struct mj__error *error) {
 
 /* TOOK: one reply. TOOK_VALUE: a line, and what there is of its value. Above 0: go on. */
 enum { FAILED = -1, NEEDS_MORE, TOOK, TOOK_VALUE, DELIVER_FIRST };
+
+/* A value that has storage of its own, and takes its bytes from the receive buffer. */
+static int go_on_with_value(struct mj__batch *batch, struct mj__error *error) {
+    struct mj__conn *conn = batch->conn;
+    mj__value_from_buffer(conn);
+    if (!mj__value_ends_well(&conn->incoming)) {
+        return bad_end(error);
+    }
+    if (conn->incoming.got < conn->incoming.want) {
+        return NEEDS_MORE;
+    }
+    return end_value(batch, error) == 0 ? TOOK : FAILED;
+}
 
 /* A reply's line in the receive buffer, and whose it is. */
 struct line {
@@ -213,10 +224,7 @@ static void parse(struct mj__conn *conn) {
     mj__batch_begin(&batch, conn);
     while (status > 0 && conn->state != MJ__CONN_CLOSED) {
         if (conn->incoming.to != MJ__NO_VALUE) {
-            mj__value_from_buffer(conn);
-            status = conn->incoming.got < conn->incoming.want ? NEEDS_MORE
-                     : end_value(&batch, &error) == 0         ? TOOK
-                                                              : FAILED;
+            status = go_on_with_value(&batch, &error);
             continue;
         }
         status = consumed < mj__buffer_length(&conn->in) ? parse_one(&batch, &consumed, &error)

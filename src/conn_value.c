@@ -92,11 +92,14 @@ const char *mj__value_bytes(const struct mj__incoming *incoming) {
     return incoming->to == MJ__TO_BLOCK ? incoming->block + incoming->line_size : NULL;
 }
 
+/* True while nothing has come of its end that does not belong there. */
 bool mj__value_ends_well(const struct mj__incoming *incoming) {
+    uint64_t left = incoming->want - incoming->got;
     const char *bytes = mj__value_bytes(incoming);
     const char *end =
         bytes != NULL ? bytes + incoming->want - incoming->end_size : incoming->end;
-    return memcmp(end, "\r\nEND\r\n", incoming->end_size) == 0;
+    return left >= incoming->end_size ||
+           memcmp(end, "\r\nEND\r\n", incoming->end_size - (size_t)left) == 0;
 }
 
 void mj__value_disown(struct mj__conn *conn, struct mj__request *request) {
