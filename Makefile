@@ -38,10 +38,11 @@ LINK       = $(shell pkg-config --libs $(LIBRARIES)) -lpthread
 SANITIZE  := -fsanitize=address,undefined -fno-sanitize-recover=all
 
 # The targets of spec/fuzz, and what each is made of beside its own file.
-FUZZ       := meta ascii url conn
+FUZZ       := meta ascii url call conn
 FUZZ_MAIN  := replay
 FUZZ_meta  := replies words
 FUZZ_ascii := replies words
+FUZZ_call  := server words sim_loop sim_stream
 FUZZ_conn  := play play_told play_check server words sim_loop sim_stream
 
 # What spec/fault/fault.c stands in for. libevent is linked in, for its calls are caught too.
@@ -134,17 +135,17 @@ $(BUILD)/fault/%.o: spec/fault/%.c Makefile | ready
 	$Q$(COMPILE) -fno-lto -MMD -MP -c -o $@ $<
 
 .SECONDEXPANSION:
-$(FUZZERS): $(BUILD)/spec/fuzz_%: $(BUILD)/fuzz/%.o $(BUILD)/fuzz/fuzz.o \
-    $$(addprefix $(BUILD)/fuzz/,$$(addsuffix .o,$(FUZZ_MAIN) $$(FUZZ_$$*))) \
+$(FUZZERS): $(BUILD)/spec/fuzz_%: $(BUILD)/spec/fuzz/%.o $(BUILD)/spec/fuzz/fuzz.o \
+    $$(addprefix $(BUILD)/spec/fuzz/,$$(addsuffix .o,$(FUZZ_MAIN) $$(FUZZ_$$*))) \
     $(BUILD)/libmoonjay.a
 	@echo "link    $@"
 	$Q$(CC) $(CFLAGS) -fno-lto $(LDFLAGS) -o $@ $^ $(LINK)
 
-$(BUILD)/fuzz/%.o: spec/fuzz/%.c Makefile | ready
+$(BUILD)/spec/fuzz/%.o: spec/fuzz/%.c Makefile | ready
 	@echo "compile $<"
 	$Q$(filter-out -fsanitize=fuzzer-no-link,$(COMPILE)) -MMD -MP -c -o $@ $<
 
--include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d $(BUILD)/fuzz/*.d $(BUILD)/fault/*.d)
+-include $(wildcard $(BUILD)/*.d $(BUILD)/spec/*.d $(BUILD)/spec/fuzz/*.d $(BUILD)/fault/*.d)
 
 # Says in one line what is missing before the compiler says it in a hundred.
 ready:
@@ -159,7 +160,7 @@ ready:
 	    echo "moonjay cannot be built without:$$lacking ('make deps' installs them)" >&2; \
 	    exit 1; \
 	fi; \
-	mkdir -p $(BUILD)/spec $(BUILD)/fuzz $(BUILD)/fault
+	mkdir -p $(BUILD)/spec/fuzz $(BUILD)/fault
 
 # ---- run -----------------------------------------------------------------------------------
 

@@ -19,17 +19,27 @@
 /* ---- how it is connected ---------------------------------------------------------------- */
 
 /* Bits of the first byte. */
-enum { IN_ASCII = 1, UNVERIFIED = 2, GATHERED = 4, ASKED_PROTOCOL = 8, WITH_LOGIN = 16 };
+enum {
+    IN_ASCII = 1,
+    UNVERIFIED = 2,
+    GATHERED = 4,
+    ASKED_PROTOCOL = 8,
+    WITH_LOGIN = 16,
+    FEW = 32
+};
 
 static void open_conn(struct play *play, unsigned how, enum cut cut) {
     bool direct = !(how & GATHERED) != (cut == CHUNKS); /* must not matter either */
     struct text url = {0};
-    text_print(&url, "memcache+unix://%s/s?protocol=%s&verify=%s&direct_read=%s&max_value=100k",
+    text_print(&url,
+               "memcache+unix://%s/s?protocol=%s&verify=%s&direct_read=%s&max_value=100k"
+               "&max_inflight=%d",
                how & WITH_LOGIN ? "user:secret@" : "",
                how & ASKED_PROTOCOL ? "auto"
                : how & IN_ASCII     ? "ascii"
                                     : "meta",
-               how & UNVERIFIED ? "false" : "true", direct ? "true" : "false");
+               how & UNVERIFIED ? "false" : "true", direct ? "true" : "false",
+               how & FEW ? 4 : 1000);
     play_open(play, url.bytes, url.size);
     text_free(&url);
 }
@@ -146,11 +156,13 @@ static void perform(struct play *play, enum cut cut, const uint8_t *data, size_t
 }
 
 /* The outcome depends on the cuts where a server answers what it has not been asked yet, and the
- * connection asks it meanwhile: a noop behind quiet requests when one of them has failed, or which
- * protocol it speaks behind a login. */
+ * connection asks it meanwhile: a noop behind quiet requests when one of them has failed, which
+ * protocol it speaks behind a login, what had to wait for room. And where such a noop leaves while
+ * others wait for room, more or fewer quiet requests stand before it. */
 static bool must_agree(const struct play *play, unsigned how) {
     bool asks_twice = how & WITH_LOGIN && how & ASKED_PROTOCOL;
-    return play->honest || (play->quiet == 0 && !asks_twice);
+    return play->honest ? !play->crowded || play->quiet == 0
+                        : !play->crowded && play->quiet == 0 && !asks_twice;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

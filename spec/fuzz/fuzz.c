@@ -65,6 +65,10 @@ void text_free(struct text *text) {
     *text = (struct text){0};
 }
 
+const char *text_bytes(const struct text *text) {
+    return text->bytes != NULL ? text->bytes : "";
+}
+
 bool text_same(const struct text *a, const struct text *b) {
     return a->size == b->size && (a->size == 0 || memcmp(a->bytes, b->bytes, a->size) == 0);
 }

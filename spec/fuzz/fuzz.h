@@ -30,6 +30,8 @@ void text_quote(struct text *, const void *bytes, size_t size);
 void text_drop(struct text *, size_t size); /* from the front */
 void text_clear(struct text *);
 void text_free(struct text *);
+/* Never NULL. */
+const char *text_bytes(const struct text *);
 bool text_same(const struct text *, const struct text *);
 /* They must be the same, and are shown where they are not. */
 void text_agree(const char *what, const struct text *, const struct text *);

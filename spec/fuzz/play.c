@@ -76,10 +76,8 @@ static void follow_stream(struct play *play) {
 
 /* The part whose request this can be: the next that was queued. */
 static struct part *next_queued(struct play *play) {
-    while (play->next_part < play->count && !play->parts[play->next_part].queued) {
-        play->next_part++;
-    }
-    return play->next_part < play->count ? &play->parts[play->next_part] : NULL;
+    return play->next_heard < play->ordered ? &play->parts[play->order[play->next_heard]]
+                                            : NULL;
 }
 
 /* It asks for nothing of its own: the connection's noops cannot be told from a script's. */
@@ -140,7 +138,7 @@ static int identify(struct play *play, const struct asked *asked) {
     HOLDS(part != NULL);
     check_request(part, asked);
     note_token(part, asked);
-    return (int)play->next_part++;
+    return (int)play->order[play->next_heard++];
 }
 
 static void hear(struct play *play) {
@@ -160,10 +158,26 @@ static void hear(struct play *play) {
     }
 }
 
+static void submit(struct play *play, struct part *part);
+
+/* Those that were told of room come, in the order in which they waited. */
+static void use_room(struct play *play) {
+    for (size_t i = 0; i < play->count; i++) {
+        struct part *part = &play->parts[i];
+        if (part->granted) {
+            part->granted = false;
+            mj__conn_redeem(play->conn, &part->parked);
+            submit(play, part);
+            HOLDS(part->queued || !mj__conn_is_open(play->conn));
+        }
+    }
+}
+
 void play_turns(struct play *play, int count) {
     while (count-- > 0) {
         HOLDS(mj__loop_turn(play->loop, false) == 0);
         hear(play);
+        use_room(play);
     }
 }
 
@@ -219,12 +233,29 @@ static void fill_call(struct mj__call *call, struct part *part, struct text *man
     }
 }
 
+static void refuse(struct part *part, const struct mj__error *error) {
+    told_error(&part->outcome, error, false);
+    part->over = part->waits;
+    free(part->large); /* it stayed ours */
+    part->large = NULL;
+}
+
+static void on_room(struct mj__parked *parked, const struct mj__error *error) {
+    struct part *part = (struct part *)(void *)((char *)parked - offsetof(struct part, parked));
+    HOLDS(!part->queued && !part->over && !part->granted);
+    if (error == NULL) {
+        part->granted = true;
+    } else {
+        refuse(part, error);
+    }
+}
+
 static void submit(struct play *play, struct part *part) {
     struct mj__error error;
     struct mj__call call;
     struct text many = {0};
     uint8_t traits = part->letter->traits;
-    part->large = traits & LARGE ? make_large() : NULL;
+    part->large = part->large != NULL ? part->large : traits & LARGE ? make_large() : NULL;
     fill_call(&call, part, &many);
     const struct mj__lent lent = {part->large, LENT_SIZE, release, part};
     int status = mj__conn_submit(play->conn, &call, traits & LARGE ? &lent : NULL,
@@ -234,14 +265,15 @@ static void submit(struct play *play, struct part *part) {
     text_free(&many);
     part->queued = status == MJ__SUBMITTED;
     if (part->queued) {
-        part->waits = !(traits & UNHEARD);
+        play->order[play->ordered++] = (size_t)(part - play->parts);
         play->quiet += (traits & QUIET) != 0;
-        return;
+    } else if (status == MJ__FULL) {
+        part->parked.ready = on_room;
+        mj__conn_park(play->conn, &part->parked);
+        play->crowded = true;
+    } else {
+        refuse(part, &error);
     }
-    HOLDS(status == MJ__REFUSED);
-    told_error(&part->outcome, &error, false);
-    free(part->large); /* it stayed ours */
-    part->large = NULL;
 }
 
 void play_ask(struct play *play, char name) {
@@ -255,6 +287,7 @@ void play_ask(struct play *play, char name) {
     part->letter = letter;
     part->play = play;
     part->sink = told_sink();
+    part->waits = !(letter->traits & UNHEARD);
     struct text key = {part->key, 0, sizeof part->key};
     text_print(&key, "%sk%zu", name == 'b' ? "\1" : "", play->count);
     play->count++;
@@ -271,7 +304,7 @@ void play_give_up(struct play *play, bool oldest) {
     struct mj__error error = {0};
     for (size_t i = 0; i < play->count; i++) {
         struct part *part = &play->parts[oldest ? i : play->count - 1 - i];
-        if (part->waits && !part->over) {
+        if (part->queued && part->waits && !part->over) {
             mj__conn_abandon(play->conn, part->seq, &error);
             given_up(part, &error);
             return;
@@ -283,7 +316,7 @@ void play_give_up_all(struct play *play) {
     struct mj__error error = {0};
     mj__conn_abandon_all(play->conn, told_answer, play, &error);
     for (size_t i = 0; i < play->count; i++) {
-        if (play->parts[i].waits && !play->parts[i].over) {
+        if (play->parts[i].queued && play->parts[i].waits && !play->parts[i].over) {
             given_up(&play->parts[i], &(struct mj__error){0});
         }
     }

@@ -41,11 +41,13 @@ struct part {
     uint64_t seq;
     char *large; /* the value that was lent, until it is given back */
     bool queued, waits;
-    bool over;               /* it was told its end, or given up */
-    bool answered;           /* told its end by an answer */
-    bool known, spoke;       /* an honest server has answered it: truth is what that tells */
-    struct text told, truth; /* as server_reply has it */
-    struct text outcome;     /* the error that ended it, or how it was given up */
+    struct mj__parked parked; /* waits for room on the connection */
+    bool granted;             /* there is some */
+    bool over;                /* it was told its end, or given up */
+    bool answered;            /* told its end by an answer */
+    bool known, spoke;        /* an honest server has answered it: truth is what that tells */
+    struct text told, truth;  /* as server_reply has it */
+    struct text outcome;      /* the error that ended it, or how it was given up */
     struct mj__sink sink;
     struct text sunk;
     char token[MJ__OPAQUE_SIZE]; /* the connection's own, as the server saw it */
@@ -70,7 +72,8 @@ struct play {
     struct heard heard[2 * PLAY_REQUESTS];
     size_t heard_count, heard_size; /* requests, and bytes of them */
     size_t answered;                /* by an honest server */
-    size_t next_part;               /* whose request is heard next */
+    size_t order[PLAY_REQUESTS];    /* of parts, as they were queued */
+    size_t ordered, next_heard;     /* how many, and which of them is heard next */
     unsigned stream;                /* which of the client's connections it is */
 
     struct text said;           /* all that the server said on it */
@@ -84,6 +87,7 @@ struct play {
     bool blamed;  /* one of them a CLIENT_ERROR to a command with a block */
     bool calm;    /* nothing was given up, delayed or broken */
     bool meddled; /* a done function did more than to take its answer */
+    bool crowded; /* some request had to wait for room */
     bool gave_up; /* somebody no longer waits */
     bool timed_out;
     bool blocked;  /* writes did not take all, at times */

@@ -31,7 +31,7 @@ static void check_part(const struct part *part, const struct text *said, bool wh
 
 static void check_order(const struct play *play) {
     const struct text *written = sim_written();
-    const char *said = play->said.size > 0 ? play->said.bytes : "";
+    const char *said = text_bytes(&play->said);
     struct asked asked;
     size_t at = 0;
     bool whole = true;
@@ -51,9 +51,10 @@ static void check_order(const struct play *play) {
     }
     /* The rest it has not heard. It may refuse the one that it has begun to read. */
     bool begun = written->size > play->heard_size;
-    for (size_t i = play->next_part; i < play->count; i++) {
-        HOLDS(!play->parts[i].answered || (begun && is_refused(&play->parts[i].told)));
-        begun &= !play->parts[i].queued;
+    for (size_t i = play->next_heard; i < play->ordered; i++) {
+        const struct part *part = &play->parts[play->order[i]];
+        HOLDS(!part->answered || (begun && is_refused(&part->told)));
+        begun = false;
     }
 }
 

@@ -1,6 +1,6 @@
 -- Records what a real memcached says, as corpus lines, each under the request it answers:
 --
---   for p in meta ascii; do build/moonjay run --memcached spec/fuzz/record.lua $p \
+--   for p in meta ascii conn; do build/moonjay run --memcached spec/fuzz/record.lua $p \
 --     > spec/data/corpus/${p}_recorded.txt; done
 
 package.path = "./?.lua;" .. package.path
@@ -150,9 +150,71 @@ local function ask(request, protocol)
   return reply
 end
 
-local protocol = arg[1]
-for _, request in ipairs(assert(REQUESTS[protocol], "which protocol? meta or ascii")) do
-  local name = #request < 100 and request or request:sub(1, 40) .. "..."
-  print("# " .. notation.line((name:gsub("|", " | "):gsub(" $", ""))))
-  print(notation.line(ask(request, protocol)))
+local function record(protocol)
+  for _, request in ipairs(REQUESTS[protocol]) do
+    local name = #request < 100 and request or request:sub(1, 40) .. "..."
+    print("# " .. notation.line((name:gsub("|", " | "):gsub(" $", ""))))
+    print(notation.line(ask(request, protocol)))
+  end
+end
+
+-- The letters of conn.c: what each asks, over meta (with a token) and over ascii.
+local LETTERS = {
+  g = { "mg KEY v OTOK", "get KEY" },
+  i = { "mg KEY v f c t s h l OTOK", "gets KEY" },
+  h = { "mg KEY v T60 OTOK", "gat 60 KEY" },
+  t = { "mg KEY T60 OTOK", "touch KEY 60" },
+  s = { "ms KEY 5 OTOK|value", "set KEY 0 0 5|value" },
+  S = { "ms KEY 5 q OTOK|value", "set KEY 0 0 5 noreply|value" },
+  a = { "ms KEY 5 ME OTOK|value", "add KEY 0 0 5|value" },
+  A = { "ms KEY 5 ME q OTOK|value", "add KEY 0 0 5 noreply|value" },
+  c = { "ms KEY 5 C5 OTOK|value", "cas KEY 0 0 5 5|value" },
+  d = { "md KEY OTOK", "delete KEY" },
+  D = { "md KEY q OTOK", "delete KEY noreply" },
+  n = { "ma KEY D5 v OTOK", "incr KEY 5" },
+  m = { "get KEY KEY-b KEY-c", "get KEY KEY-b KEY-c" },
+  o = { "mn", "version" },
+  v = { "version", "version" },
+  f = { "flush_all", "flush_all" },
+}
+
+-- The client's tokens, in the order in which it gives them: "0000", "1000", ...
+local function token(count)
+  return ("0123456789abcdefghijklmnopqrstuvwxyz"):sub(count, count) .. "000"
+end
+
+-- Before each conversation every other key is stored anew.
+local function store(count)
+  local requests = {}
+  for i = 0, count, 2 do
+    requests[#requests + 1] = ("set k%d 5 0 2|%d|set k%d-c 5 0 1|c"):format(i, i + 10, i)
+  end
+  ask(table.concat(requests, "|"), "ascii")
+end
+
+local function converse(letters, protocol)
+  local requests, tokens = {}, 0
+  store(#letters)
+  for i = 1, #letters do
+    local request = LETTERS[letters:sub(i, i)][protocol == "meta" and 1 or 2]
+    if request:find("TOK") then tokens = tokens + 1 end
+    requests[i] = request:gsub("KEY", "k" .. i - 1):gsub("TOK", token(tokens))
+  end
+  local replies = ask(table.concat(requests, "|"), protocol)
+  print(notation.line((protocol == "meta" and "@" or "A") .. letters .. "\n" .. replies))
+end
+
+local function record_conversations()
+  for _, letters in ipairs { "gg", "ihtg", "sacd", "SADog", "nnndd", "mgmov", "gsAdSnDcAimf",
+                             "ggggggggggggggggggggggggggg" } do
+    print("# asked: " .. letters)
+    converse(letters, "meta")
+    converse(letters, "ascii")
+  end
+end
+
+if arg[1] == "conn" then
+  record_conversations()
+else
+  record(assert(REQUESTS[arg[1]] and arg[1], "what? meta, ascii or conn"))
 end

@@ -1,10 +1,7 @@
-/* replay.c: a target's corpus, without libFuzzer.
- *
- *     fuzz_meta FILE...       runs the inputs of corpus files; each group is a test
- *     fuzz_meta --line FILE   prints a file's bytes as a line for a corpus file
+/* replay.c: a target's corpus, without libFuzzer: its arguments are corpus files.
  *
  * A corpus file has one input a line, with \r, \n, \\ and \xHH for what a line cannot hold as it
- * is. A line that begins with # names the group that follows. */
+ * is. A line that begins with # names the group that follows, which is a test. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -50,26 +47,6 @@ static size_t unescape(char *line) {
         }
     }
     return (size_t)(out - line);
-}
-
-static int print_line(const char *path) {
-    FILE *file = fopen(path, "rb");
-    int next = file != NULL ? fgetc(file) : EOF;
-    for (int byte = next, first = 1; byte != EOF; byte = next, first = 0) {
-        next = fgetc(file);
-        if (byte == '\r' || byte == '\n') {
-            printf("\\%c", byte == '\r' ? 'r' : 'n');
-        } else if (byte == '\\') {
-            printf("\\\\");
-        } else if (byte < ' ' || byte > '~' || (byte == '#' && first) ||
-                   (byte == ' ' && next == EOF)) {
-            printf("\\x%02x", (unsigned)byte);
-        } else {
-            putchar(byte);
-        }
-    }
-    puts("");
-    return file == NULL || fclose(file) != 0;
 }
 
 /* ---- groups ----------------------------------------------------------------------------- */
@@ -145,9 +122,7 @@ static int run_file(const char *path) {
 
 int main(int argc, char **argv) {
     int failed = 0;
-    if (argc == 3 && strcmp(argv[1], "--line") == 0) {
-        return print_line(argv[2]);
-    }
+
     for (int i = 1; i < argc; i++) {
         failed |= run_file(argv[i]);
     }

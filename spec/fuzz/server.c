@@ -137,6 +137,25 @@ bool asked_quiet(const struct asked *asked) {
                              word_is(asked->words[asked->count - 1], "noreply");
 }
 
+enum { FLAGS_MAX = 17, TOKEN_MAX = 31 };
+
+bool asked_is_sound(const struct asked *asked) {
+    bool seen[256] = {false};
+    size_t first = first_flag(asked);
+    if (!asked->meta || word_is(*asked->words, "mn") || word_is(*asked->words, "me")) {
+        return true;
+    }
+    for (size_t i = first; i < asked->count && i < ASKED_WORDS; i++) {
+        unsigned char letter = (unsigned char)*asked->words[i].at;
+        if (seen[letter] || strchr("bcfhklqstuvCDFIJLMNOPRT", letter) == NULL ||
+            asked->words[i].size > TOKEN_MAX + 1) {
+            return false;
+        }
+        seen[letter] = true;
+    }
+    return asked->count <= first + FLAGS_MAX;
+}
+
 /* ---- honest answers --------------------------------------------------------------------- */
 
 static void add(struct text *text, const char *words) {

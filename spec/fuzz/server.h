@@ -22,6 +22,8 @@ size_t server_read(const char *bytes, size_t size, struct asked *);
 /* It has this meta flag (quiet: also the classic noreply). */
 bool asked_flag(const struct asked *, char letter);
 bool asked_quiet(const struct asked *);
+/* memcached would take all its meta flags: it knows them, each comes once, and none is too long. */
+bool asked_is_sound(const struct asked *);
 
 enum answer { YES, NO, SERVER_FAILS, CLIENT_ERRS };
 

@@ -16,6 +16,9 @@ void sim_pass(mj__time span);
 
 /* ---- the server's end of the stream ------------------------------------------------------- */
 
+/* What stands in a stream's fd: the system knows none such. */
+enum { SIM_DESCRIPTOR = 1 << 20 };
+
 /* The stream of a new world: nobody has connected yet. */
 void sim_reset(void);
 /* How often the client has connected. Each time is a new stream, with nothing in it. */

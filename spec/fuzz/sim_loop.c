@@ -1,17 +1,19 @@
-/* sim_loop.c: loop.h without descriptors and clocks, for few timers and one watch. */
+/* sim_loop.c: loop.h without descriptors and clocks, for few timers and watches. */
 #include "sim.h"
 
 #include <stdlib.h>
 
-enum { TIMERS = 8, READ = 1, WRITE = 2 };
+enum { TIMERS = 64, WATCHES = 4, READ = 1, WRITE = 2 };
 
 struct mj__loop {
     struct mj__timer *timers[TIMERS]; /* a timer's slot is 1 + its place here */
-    struct mj__watch *watch;
+    struct mj__watch *watches[WATCHES];
     struct mj__deferred flushes, frees, closes; /* heads of rings */
     struct mj__loop_counters counters;
     mj__time horizon;
     int owing;
+    bool (*work)(void *arg);
+    void *work_arg;
     bool in_turn, firing, closing;
 };
 
@@ -141,25 +143,46 @@ void mj__loop_run_before_close(struct mj__loop *loop) {
 /* ---- watches ---------------------------------------------------------------------------- */
 
 int mj__watch_open(struct mj__loop *loop, struct mj__watch *watch, int fd) {
-    HOLDS(loop->watch == NULL);
-    loop->watch = watch;
-    watch->loop = loop;
+    HOLDS(watch->loop == NULL);
+    for (size_t i = 0; watch->loop == NULL; i++) {
+        HOLDS(i < WATCHES);
+        if (loop->watches[i] == NULL) {
+            loop->watches[i] = watch;
+            watch->loop = loop;
+        }
+    }
     watch->fd = fd;
     watch->armed = 0;
     return 0;
 }
 
 int mj__watch_arm(struct mj__watch *watch, bool readable, bool writable) {
-    HOLDS(watch->loop->watch == watch);
+    HOLDS(watch->loop != NULL);
     watch->armed = (short)((readable ? READ : 0) | (writable ? WRITE : 0));
     return 0;
 }
 
 void mj__watch_close(struct mj__watch *watch) {
-    if (watch->loop != NULL) {
-        HOLDS(watch->loop->watch == watch);
-        watch->loop->watch = NULL;
-        watch->loop = NULL;
+    struct mj__loop *loop = watch->loop;
+    for (size_t i = 0; loop != NULL && i < WATCHES; i++) {
+        if (loop->watches[i] == watch) {
+            loop->watches[i] = NULL;
+            watch->loop = NULL;
+        }
+    }
+}
+
+/* The stream alone is ever ready: any other descriptor is the system's. */
+static void look(struct mj__loop *loop) {
+    for (size_t i = 0; i < WATCHES; i++) {
+        struct mj__watch *watch = loop->watches[i];
+        if (watch != NULL && watch->fd == SIM_DESCRIPTOR) {
+            bool readable = watch->armed & READ && sim_readable();
+            bool writable = watch->armed & WRITE && sim_writable();
+            if (readable || writable) {
+                watch->ready(watch, readable, writable);
+            }
+        }
     }
 }
 
@@ -182,10 +205,13 @@ struct mj__loop *mj__loop_open(struct mj__error *error) {
 
 void mj__loop_close(struct mj__loop *loop) {
     run_all(loop, &loop->frees);
-    HOLDS(loop->watch == NULL && loop->owing == 0);
+    HOLDS(loop->owing == 0);
     HOLDS(is_empty(&loop->flushes) && is_empty(&loop->closes));
     for (size_t i = 0; i < TIMERS; i++) {
         HOLDS(loop->timers[i] == NULL);
+    }
+    for (size_t i = 0; i < WATCHES; i++) {
+        HOLDS(loop->watches[i] == NULL);
     }
     free(loop);
 }
@@ -209,7 +235,8 @@ bool mj__loop_owes(const struct mj__loop *loop) {
 }
 
 void mj__loop_work(struct mj__loop *loop, bool (*work)(void *arg), void *arg) {
-    (void)loop, (void)work, (void)arg;
+    loop->work = work;
+    loop->work_arg = arg;
 }
 
 void mj__loop_wake(struct mj__loop *loop) {
@@ -222,15 +249,11 @@ int mj__loop_turn(struct mj__loop *loop, bool wait) {
     loop->in_turn = true;
     loop->counters.turns++;
     loop->horizon = now;
-    struct mj__watch *watch = loop->watch;
-    if (watch != NULL) {
-        bool readable = watch->armed & READ && sim_readable();
-        bool writable = watch->armed & WRITE && sim_writable();
-        if (readable || writable) {
-            watch->ready(watch, readable, writable);
-        }
-    }
+    look(loop);
     fire_timers(loop);
+    if (loop->work != NULL) {
+        loop->work(loop->work_arg);
+    }
     run_flushes(loop);
     run_all(loop, &loop->frees);
     loop->in_turn = false;

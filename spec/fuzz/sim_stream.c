@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <string.h>
 
-enum { NO_DESCRIPTOR = 1 << 20 }; /* what stands in a stream's fd: the system knows none such */
-
 static struct {
     struct text said, written;
     unsigned connects;
@@ -67,7 +65,7 @@ bool sim_writable(void) {
 
 static ssize_t sim_readv(struct mj__stream *stream, const struct iovec *parts, int count) {
     size_t size = 0;
-    HOLDS(world.open && stream->fd == NO_DESCRIPTOR && count > 0);
+    HOLDS(world.open && stream->fd == SIM_DESCRIPTOR && count > 0);
     for (int i = 0; i < count && size < world.said.size; i++) {
         size_t left = world.said.size - size;
         size_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
@@ -84,7 +82,7 @@ static ssize_t sim_readv(struct mj__stream *stream, const struct iovec *parts, i
 
 static ssize_t sim_writev(struct mj__stream *stream, const struct iovec *parts, int count) {
     size_t size = 0;
-    HOLDS(world.open && stream->fd == NO_DESCRIPTOR && count > 0);
+    HOLDS(world.open && stream->fd == SIM_DESCRIPTOR && count > 0);
     if (world.over) {
         errno = EPIPE;
         return -1;
@@ -120,7 +118,7 @@ int mj__stream_connect(struct mj__stream *stream, const struct sockaddr *address
     world.connects = connects;
     world.open = true;
     stream->ops = &ops;
-    stream->fd = NO_DESCRIPTOR;
+    stream->fd = SIM_DESCRIPTOR;
     return 0;
 }
 
@@ -132,12 +130,12 @@ socklen_t mj__stream_unix_address(struct sockaddr_storage *address, const char *
 
 int mj__stream_connected(struct mj__stream *stream, struct mj__error *error) {
     (void)error;
-    HOLDS(world.open && stream->fd == NO_DESCRIPTOR);
+    HOLDS(world.open && stream->fd == SIM_DESCRIPTOR);
     return 0;
 }
 
 size_t mj__stream_waiting(const struct mj__stream *stream) {
-    HOLDS(world.open && stream->fd == NO_DESCRIPTOR);
+    HOLDS(world.open && stream->fd == SIM_DESCRIPTOR);
     return world.said.size;
 }
 
