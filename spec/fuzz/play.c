@@ -80,7 +80,7 @@ static struct part *next_queued(struct play *play) {
                                             : NULL;
 }
 
-/* It asks for nothing of its own: the connection's noops cannot be told from a script's. */
+/* The connection's noops cannot be told from a script's, but for those of `meta`, with a key. */
 static bool is_noop(const struct asked *asked) {
     return word_is(*asked->words, "mn") || word_is(*asked->words, "version");
 }
@@ -91,7 +91,7 @@ static bool may_be_noop(const struct play *play, const struct part *part,
     const char *own = part->letter->meta;
     return part->letter->id == MJ__VERSION ? word_is(*asked->words, "version")
            : part->letter->id == MJ__NOOP  ? word_is(*asked->words, meta ? "mn" : "version")
-                                           : own != NULL && memcmp(own, "mn", 2) == 0;
+                                           : own != NULL && asked->count > 1;
 }
 
 static bool is_login(const struct asked *asked) {

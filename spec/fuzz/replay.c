@@ -122,7 +122,6 @@ static int run_file(const char *path) {
 
 int main(int argc, char **argv) {
     int failed = 0;
-
     for (int i = 1; i < argc; i++) {
         failed |= run_file(argv[i]);
     }

@@ -131,9 +131,12 @@ bool asked_flag(const struct asked *asked, char letter) {
 }
 
 bool asked_quiet(const struct asked *asked) {
+    static const char *const reads[] = {"get", "gets", "gat", "gats", "stats", NULL};
+    bool has_key = !word_is(*asked->words, "flush_all");
     return asked->meta ? asked_flag(asked, 'q') && !word_is(*asked->words, "mn") &&
                              !word_is(*asked->words, "me")
-                       : asked->count <= ASKED_WORDS &&
+                       : asked->count <= ASKED_WORDS && !word_among(*asked->words, reads) &&
+                             asked->count > 1 + (size_t)has_key &&
                              word_is(asked->words[asked->count - 1], "noreply");
 }
 
