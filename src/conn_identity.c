@@ -37,12 +37,25 @@ static bool key_echo_matches(const struct mj__request *request, const struct mj_
                 : mj__base64_is(key, request->key_size, reply->key, reply->key_size);
 }
 
+/* The key that stands behind ME has the form it was stored in, too, and no flag says which. */
+static bool me_matches(const struct mj__conn *conn, const struct mj__request *request,
+                       const struct mj__reply *reply) {
+    const char *key = mj__requests_key(&conn->requests, request->key_at);
+    return !conn->endpoint.options.verify ||
+           same(reply->key, reply->key_size, key, request->key_size) ||
+           mj__base64_is(reply->key, reply->key_size, key, request->key_size) ||
+           mj__base64_is(key, request->key_size, reply->key, reply->key_size);
+}
+
 /* Servers before 1.6.18 left the token out where there is no item; VA always has it. */
 static bool meta_identity(const struct mj__conn *conn, const struct mj__request *request,
                           const struct mj__reply *reply) {
     bool bare = reply->code != MJ__VA;
-    if (reply->code == MJ__MN || reply->code == MJ__ME) {
+    if (reply->code == MJ__MN) {
         return true;
+    }
+    if (reply->code == MJ__ME) {
+        return me_matches(conn, request, reply);
     }
     if (request->bits & MJ__OPAQUE) {
         return reply->opaque == NULL
@@ -108,25 +121,26 @@ bool mj__belongs(struct mj__conn *conn, struct mj__request *request,
                                            : meta_identity(conn, request, reply);
 }
 
-/* The reply says itself whose it is. */
 bool mj__is_named(const struct mj__conn *conn, const struct mj__request *request,
                   const struct mj__reply *reply) {
     if (request->bits & MJ__ASCII_REPLY) {
         return reply->code == MJ__VA && conn->endpoint.options.verify;
     }
-    return reply->opaque != NULL || (request->bits & MJ__USER_KEY && reply->key != NULL);
+    return reply->opaque != NULL || (request->bits & MJ__USER_KEY && reply->key != NULL) ||
+           (reply->code == MJ__ME && conn->endpoint.options.verify);
 }
 
-/* A quiet request's own words: it is named, or it is the only one that can have spoken. */
 bool mj__quiet_spoke(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply) {
     struct mj__request *request = mj__requests_at(&conn->requests, seq);
     if (request->bits & MJ__ASCII_REPLY || reply->code == MJ__MN ||
         !mj__belongs(conn, request, reply)) {
         return false;
     }
-    bool named = reply->opaque != NULL || (request->bits & MJ__USER_KEY && reply->key != NULL);
-    if (named || seq != conn->requests.head) {
-        return named;
+    if (mj__is_named(conn, request, reply)) {
+        return true;
+    }
+    if (seq != conn->requests.head) {
+        return false;
     }
     if (seq + 1 == conn->requests.tail) {
         return true;

@@ -26,7 +26,7 @@ struct mj__reply {
     uint8_t marks;  /* W, X, Z and b, as enum mj__mark */
     bool has_cas;
     uint64_t value_size;
-    const char *key; /* VALUE's key, the name of a STAT, or what a k flag echoed; NULL: none */
+    const char *key; /* the key of VALUE or ME, the name of a STAT, or what a k flag echoed */
     size_t key_size;
     const char *opaque; /* the token of an O flag; NULL: none */
     size_t opaque_size;

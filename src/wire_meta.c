@@ -81,6 +81,13 @@ static bool only_own_token(struct mj__reply *reply) {
     return true;
 }
 
+/* "ME <key> <words>*", and these are no flags: "exp=-1", and the key may begin so. */
+static bool read_me_key(struct mj__reply *reply) {
+    const char *at = reply->text;
+    reply->key = mj__next_token(&at, at + reply->text_size, &reply->key_size);
+    return reply->key != NULL;
+}
+
 int mj__meta_parse(const char *bytes, size_t size, struct mj__reply *reply) {
     int length = mj__line_length(bytes, size);
     if (length <= 0) {
@@ -104,8 +111,10 @@ int mj__meta_parse(const char *bytes, size_t size, struct mj__reply *reply) {
     } else if (!code_of(bytes, &reply->code)) {
         return -1;
     }
-    /* The words of ME are no flags: "exp=-1", and its key may begin so. */
-    if (reply->code != MJ__ME && !only_own_token(reply)) {
+    if (reply->code == MJ__ME) {
+        return read_me_key(reply) ? length : -1;
+    }
+    if (!only_own_token(reply)) {
         read_flags(reply);
     }
     return length;

@@ -53,7 +53,8 @@ static void judge(const char *line, size_t size, const struct mj__reply *reply) 
     }
     HOLDS(reply->text == at && reply->text_size == (size_t)(end - at));
     if (reply->code == MJ__ME) { /* its words are no flags */
-        HOLDS(reply->key == NULL && reply->opaque == NULL && reply->marks == 0);
+        HOLDS(word_next(&at, end, &word) && reply->key == word.at);
+        HOLDS(reply->key_size == word.size && reply->opaque == NULL && reply->marks == 0);
     } else {
         judge_flags(at, end, reply);
     }

@@ -218,7 +218,11 @@ static void answer_meta(struct text *text, const struct asked *asked, bool yes, 
     if (word_is(verb, "mn")) {
         add(text, "MN");
     } else if (word_is(verb, "me")) {
-        text_print(text, yes ? "ME x exp=-1 la=1" : "EN");
+        add(text, yes ? "ME " : "EN");
+        if (yes) {
+            text_add(text, key.at, key.size);
+            add(text, " exp=-1 la=1");
+        }
     } else if (yes && word_is(verb, "mg") && asked_flag(asked, 'v')) {
         size = value_size_of(key, size);
         text_print(text, "VA %zu", size);
