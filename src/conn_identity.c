@@ -121,13 +121,16 @@ bool mj__belongs(struct mj__conn *conn, struct mj__request *request,
                                            : meta_identity(conn, request, reply);
 }
 
-bool mj__is_named(const struct mj__conn *conn, const struct mj__request *request,
-                  const struct mj__reply *reply) {
-    if (request->bits & MJ__ASCII_REPLY) {
-        return reply->code == MJ__VA && conn->endpoint.options.verify;
-    }
+/* The reply says itself whose it is, as far as the names that scripts choose tell. */
+static bool is_named(const struct mj__conn *conn, const struct mj__request *request,
+                     const struct mj__reply *reply) {
     return reply->opaque != NULL || (request->bits & MJ__USER_KEY && reply->key != NULL) ||
            (reply->code == MJ__ME && conn->endpoint.options.verify);
+}
+
+/* A token of the connection's own is given once; tokens of scripts, and keys, may come again. */
+bool mj__is_unique(const struct mj__request *request, const struct mj__reply *reply) {
+    return request->bits & MJ__OPAQUE && reply->opaque != NULL;
 }
 
 bool mj__quiet_spoke(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply) {
@@ -136,7 +139,7 @@ bool mj__quiet_spoke(struct mj__conn *conn, uint64_t seq, const struct mj__reply
         !mj__belongs(conn, request, reply)) {
         return false;
     }
-    if (mj__is_named(conn, request, reply)) {
+    if (is_named(conn, request, reply)) {
         return true;
     }
     if (seq != conn->requests.head) {

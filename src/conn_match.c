@@ -18,42 +18,46 @@ size_t mj__value_end(const struct mj__request *request, const char **end) {
 
 /* ---- whose it is ------------------------------------------------------------------------ */
 
-/* A later request than the one at seq may be what this reply answers. */
+/* A later request than the one at seq, and one that must answer, may be what this reply is for.
+ * Nothing behind a noop is answered before that. */
 static bool another_may(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply) {
     while (++seq != conn->requests.tail && mj__conn_progress(conn, seq) != MJ__UNWRITTEN) {
         struct mj__request *request = request_at(conn, seq);
         if (!(request->bits & MJ__QUIET) && mj__belongs(conn, request, reply)) {
             return true;
         }
+        if (mj__is_noop(request)) {
+            return false;
+        }
     }
     return false;
 }
 
-/* A quiet request that spoke, or the first that must; none of which no byte has left yet. One that
- * a stray may have answered already is not taken where the reply may as well be a later one's. */
+/* A quiet request that spoke, or the first that must; none of which no byte has left yet. A quiet
+ * one, and one that a stray may have answered already, is not taken where the reply may as well be
+ * a later one's. */
 bool mj__conn_find(struct mj__conn *conn, const struct mj__reply *reply, uint64_t *found) {
     size_t ordinary = 0;
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         struct mj__request *request = request_at(conn, seq);
+        bool doubtful = false;
         if (mj__conn_progress(conn, seq) == MJ__UNWRITTEN) {
             return false;
         }
         if (request->bits & MJ__QUIET) {
-            if (mj__quiet_spoke(conn, seq, reply)) {
-                *found = seq;
-                return true;
+            if (!mj__quiet_spoke(conn, seq, reply)) {
+                continue;
             }
+            doubtful = true;
+        } else if (mj__belongs(conn, request, reply)) {
+            doubtful = conn->stray_count > ordinary && !mj__is_noop(request);
+        } else if (++ordinary > conn->stray_count) {
+            return false;
+        } else {
             continue;
         }
-        if (mj__belongs(conn, request, reply)) {
-            bool doubtful = conn->stray_count > ordinary && !mj__is_noop(request) &&
-                            !mj__is_named(conn, request, reply);
-            *found = seq;
-            return !doubtful || !another_may(conn, seq, reply);
-        }
-        if (++ordinary > conn->stray_count) {
-            return false;
-        }
+        *found = seq;
+        return !doubtful || mj__is_unique(request, reply) || !another_may(conn, seq, reply);
     }
     return false;
 }

@@ -299,9 +299,8 @@ uint16_t mj__accepted_codes(const struct mj__request *);
 /* The reply may be an answer to this request: that has left, and the reply's code and all that it
  * says of itself fit. Moves only the cursor of a get_many. */
 bool mj__belongs(struct mj__conn *, struct mj__request *, const struct mj__reply *);
-/* The reply says itself whose it is. */
-bool mj__is_named(const struct mj__conn *, const struct mj__request *,
-                  const struct mj__reply *);
+/* The reply says whose it is, by a name that no other request has. */
+bool mj__is_unique(const struct mj__request *, const struct mj__reply *);
 /* These are a quiet request's own words: it is named, or it is the only one that can have
  * spoken. */
 bool mj__quiet_spoke(struct mj__conn *, uint64_t seq, const struct mj__reply *);

@@ -157,11 +157,12 @@ static void perform(struct play *play, enum cut cut, const uint8_t *data, size_t
 
 /* The outcome depends on the cuts where a server answers what it has not been asked yet, and the
  * connection asks it meanwhile: a noop behind quiet requests when one of them has failed, which
- * protocol it speaks behind a login, what had to wait for room. And where such a noop leaves while
- * others wait for room, more or fewer quiet requests stand before it. */
+ * protocol it speaks behind a login, what had to wait for room. And where others wait for room,
+ * more or fewer quiet requests stand before such a noop, and somebody who gives up the next finds
+ * it in line or not. */
 static bool must_agree(const struct play *play, unsigned how) {
     bool asks_twice = how & WITH_LOGIN && how & ASKED_PROTOCOL;
-    return play->honest ? !play->crowded || play->quiet == 0
+    return play->honest ? !play->crowded || (play->quiet == 0 && !play->meddled)
                         : !play->crowded && play->quiet == 0 && !asks_twice;
 }
 

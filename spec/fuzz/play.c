@@ -47,6 +47,7 @@ static const struct letter letters[] = {
     {'e', META_ONLY, MJ__META_COMMAND, 0, "mg t f"},
     {'q', META_ONLY | QUIET, MJ__META_COMMAND, 0, "mg v q"},
     {'Q', META_ONLY | QUIET, MJ__META_COMMAND, 0, "md q"},
+    {'Y', META_ONLY | QUIET, MJ__META_COMMAND, 0, "mg v q Omine"},
     {'w', META_ONLY, MJ__META_COMMAND, MJ__WITH_VALUE, "ms c"},
     {'W', META_ONLY | QUIET, MJ__META_COMMAND, MJ__WITH_VALUE, "ms q k"},
     {'j', META_ONLY, MJ__META_COMMAND, 0, "ma v N0"},
@@ -267,6 +268,8 @@ static void submit(struct play *play, struct part *part) {
     if (part->queued) {
         play->order[play->ordered++] = (size_t)(part - play->parts);
         play->quiet += (traits & QUIET) != 0;
+        play->alike |= traits & QUIET && part->letter->meta != NULL &&
+                       strstr(part->letter->meta, "Omine") != NULL;
     } else if (status == MJ__FULL) {
         part->parked.ready = on_room;
         mj__conn_park(play->conn, &part->parked);

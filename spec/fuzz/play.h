@@ -88,6 +88,7 @@ struct play {
     bool calm;    /* nothing was given up, delayed or broken */
     bool meddled; /* a done function did more than to take its answer */
     bool crowded; /* some request had to wait for room */
+    bool alike;   /* a quiet request has a token that others may have too */
     bool gave_up; /* somebody no longer waits */
     bool timed_out;
     bool blocked;  /* writes did not take all, at times */

@@ -61,7 +61,8 @@ static void check_order(const struct play *play) {
 /* ---- an honest server is believed ------------------------------------------------------- */
 
 static void check_truth(const struct play *play) {
-    bool certain = play->calm && !play->blamed && !(play->erred && play->quiet > 0);
+    bool certain =
+        play->calm && !play->blamed && !play->alike && !(play->erred && play->quiet > 0);
     uint64_t refused = 0;
     for (size_t i = 0; i < play->count; i++) {
         const struct part *part = &play->parts[i];
