@@ -2,7 +2,7 @@
 --
 --   local before = usage.now()
 --   ...
---   print(usage.since(before).user)      --> CPU seconds
+--   print(usage.between(before, usage.now()).user)      --> CPU seconds
 
 local ffi = require "ffi"
 

@@ -4,16 +4,23 @@
 --
 -- Stores what it needs, warms up for a tenth of SECONDS, measures for SECONDS, and prints one
 -- line of JSON: what bench/run.lua reads. Connections are as they come: verify=true, a timeout
--- of 1 s on every request. Every value that comes back is compared with the one that was stored;
--- a wrong one, or any error, ends the program with status 1 and no figure. Status 3: there is
--- no such workload.
+-- of 1 s on every request. Every value that comes back is compared with the one that was stored
+-- (of large ones: the size, the first bytes and the last); a wrong one, or any error, ends the
+-- program with status 1 and no figure. Status 3: there is no such workload.
+--
+-- LuaJIT keeps each string once. A value that equals one the script still holds costs less than
+-- a new one, and where all values are known beforehand, to be compared with, that is every one.
+-- So the workloads that end in "-fresh" get values which nobody holds.
 
 local buffer = require "string.buffer"
+local dalli = require "bench.dalli"
 local mj = require "moonjay"
 local usage = require "bench.usage"
 
 local MIB = 1024 * 1024
 local AT_ONCE, CONNECTIONS, KEYS = 100, 50, 100
+-- So many values that the first is collected before it comes again.
+local POOL, LARGE_POOL = 50000, 32
 
 local workload, host, port, seconds = arg[1], arg[2], arg[3], tonumber(arg[4])
 if not (workload and host and port and seconds) or seconds <= 0 then
@@ -25,12 +32,13 @@ end
 -- Shared by all tasks: they go on while `going`, and count what was answered and checked.
 local going, done = true, 0
 local connections, tasks = {}, {}
+local refused -- a quiet request that failed
 
 local function connect(options)
   local place = host:find("^/") and host
     or ("%s:%s"):format(host:find(":", 1, true) and "[" .. host .. "]" or host, port)
   local conn = mj.check(mj.connect(("memcache://%s%s"):format(place, options or ""), {
-    on_error = function(err) error(err, 0) end,
+    on_error = function(err) refused = err end,
   }))
   connections[#connections + 1] = conn
   return conn
@@ -40,12 +48,13 @@ local function start(fn, ...) tasks[#tasks + 1] = mj.spawn(fn, ...) end
 
 local function wrong(key) error(("%s: a wrong answer for %s"):format(workload, key), 0) end
 
--- Every key has a value of its own, so that a reply which went to another request is seen.
-local function key_of(i) return ("bench:%03d"):format(i) end
+-- Every key has a value of its own, which begins with it, so that a reply which went to another
+-- request is seen.
+local function key_of(i) return ("bench:%05d"):format(i) end
 
 local function value_of(i, size)
-  local head = ("%03d:"):format(i)
-  return head .. ("x"):rep(size - #head)
+  local key = key_of(i)
+  return key .. ("x"):rep(size - #key)
 end
 
 local function stored(conn, i, size)
@@ -126,19 +135,29 @@ function W.P5()
   end)
 end
 
-local function get_as_string(conn, key)
-  local head = value_of(1, 4)
+-- The large values, one after another, each as a new string.
+local function get_as_strings(conn, keys)
   while going do
-    local value = conn:get(key)
-    if #value ~= MIB or value:sub(1, 4) ~= head or value:byte(-1) ~= 120 then wrong(key) end
-    done = done + 1
+    for i = 1, #keys do
+      local key, value = keys[i], conn:get(keys[i])
+      if not value or #value ~= MIB or value:sub(1, #key) ~= key or value:byte(-1) ~= 120 then
+        wrong(key)
+      end
+      done = done + 1
+    end
   end
 end
 
-function W.P5s()
-  local conn = connect()
-  start(get_as_string, conn, (stored(conn, 1, MIB)))
+local function large_strings(count)
+  local conn, keys = connect(), {}
+  for i = 1, count do keys[i] = stored(conn, i, MIB) end
+  start(get_as_strings, conn, keys)
 end
+
+function W.P5s() large_strings(LARGE_POOL) end
+
+-- One value again and again. Until it is collected, LuaJIT finds that it has this string.
+W["P5s-same"] = function() large_strings(1) end
 
 -- Fifty connections, a task on each.
 function W.P6()
@@ -148,8 +167,8 @@ function W.P6()
   end
 end
 
--- The same, with every tenth request a set, at a different time on each connection; what was set
--- last is what the gets must find.
+-- The same, with every tenth request a set, at a different time on each connection. What was
+-- set last is what the gets must find.
 local function get_and_set_on(conn, i)
   local key, value = stored(conn, i)
   local other = value:upper()
@@ -170,6 +189,91 @@ function W.P7()
   for i = 1, CONNECTIONS do
     start(get_and_set_on, connect(), i)
   end
+end
+
+-- ---- the same work, asked for or answered in another way ----
+
+local function pipelined(record, expected)
+  local conn, keys, values = connect(), {}, {}
+  for i = 1, AT_ONCE do keys[i], values[i] = stored(conn, i) end
+  start(function()
+    local pipeline = conn:pipeline()
+    while going do
+      for i = 1, AT_ONCE do record(pipeline, keys[i], values[i]) end
+      local replies = mj.check(pipeline:run())
+      for i = 1, AT_ONCE do
+        if replies[i] ~= (expected or values[i]) then wrong(keys[i]) end
+      end
+      done = done + AT_ONCE
+    end
+  end)
+end
+
+W["P2-pipeline"] = function() pipelined(function(pipeline, key) pipeline:get(key) end) end
+
+W["P4b-pipeline"] = function()
+  pipelined(function(pipeline, key, value) pipeline:set(key, value) end, true)
+end
+
+-- The keys of the pool, whose values are stored and forgotten.
+local function stored_pool(conn)
+  local keys = {}
+  for from = 1, POOL, KEYS do
+    local values = {}
+    for i = from, from + KEYS - 1 do
+      keys[i] = key_of(i)
+      values[keys[i]] = value_of(i, 100)
+    end
+    mj.check(conn:set_many(values))
+  end
+  return keys
+end
+
+local function check_fresh(key, value)
+  if not value or #value ~= 100 or value:find(key, 1, true) ~= 1 then wrong(key) end
+end
+
+W["P2-fresh"] = function()
+  local conn = connect()
+  local keys = stored_pool(conn)
+  for task = 1, AT_ONCE do
+    start(function()
+      local at = task * POOL / AT_ONCE
+      while going do
+        check_fresh(keys[at], (conn:get(keys[at])))
+        at = at % POOL + 1
+        done = done + 1
+      end
+    end)
+  end
+end
+
+W["P3-fresh"] = function()
+  local conn, lists = connect(), {}
+  local keys = stored_pool(conn)
+  for from = 1, POOL, KEYS do lists[#lists + 1] = { unpack(keys, from, from + KEYS - 1) } end
+  start(function()
+    while going do
+      for _, list in ipairs(lists) do
+        local got = mj.check(conn:get_many(list))
+        for i = 1, KEYS do check_fresh(list[i], got[list[i]]) end
+        done = done + KEYS
+        if not going then break end
+      end
+    end
+  end)
+end
+
+-- The rows of Dalli's benchmark; "-gathered": with direct_read=false.
+for name, row in pairs(dalli.rows) do
+  local function prepare(options)
+    local round = row(connect(options))
+    start(function()
+      while going do done = done + round() end
+    end)
+  end
+  W[name] = prepare
+  W[name .. "-gathered"] = function() prepare "?direct_read=false" end
 end
 
 -- ---- measuring ----
@@ -203,6 +307,7 @@ mj.sleep(seconds / 10)
 local found = measure()
 going = false
 mj.check(mj.all(tasks))
+if refused then error(refused, 0) end
 
 print(([[{"workload":"%s","operations":%d,"seconds":%.6f,"user":%.6f,"system":%.6f,]]
   .. [["voluntary":%d,"involuntary":%d,"calls":%d}]]):format(
