@@ -57,6 +57,9 @@ static bool meta_identity(const struct mj__conn *conn, const struct mj__request 
     if (reply->code == MJ__ME) {
         return me_matches(conn, request, reply);
     }
+    if (reply->key != NULL && !(request->bits & MJ__USER_KEY)) {
+        return false; /* it asked for no key: this is another's */
+    }
     if (request->bits & MJ__OPAQUE) {
         return reply->opaque == NULL
                    ? bare || request->bits & MJ__LOOSE
