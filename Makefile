@@ -8,6 +8,8 @@
 #   make torture     real servers under faults for SECONDS=60, from SEED=: nothing wrong may come
 #   make fault       fail each system call and allocation in turn; make fault-asan: sanitized
 #   make bench       measure tasks that share one connection, and what Nagle's algorithm costs
+#   make bench-check instructions per operation, held against bench/recorded.json
+#   make bench-record ... and recorded anew
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
 #   make install     program, library, header under PREFIX (/usr/local), below DESTDIR
@@ -27,7 +29,7 @@ JOBS    := $(shell nproc)
 PACKAGES    := gcc libc6-dev pkg-config luajit libluajit-5.1-dev libevent-dev
 PACKAGES    += memcached lua-busted lua-cjson
 PACKAGES_CI := $(PACKAGES) lua-check cppcheck clang clang-tidy clang-format
-PACKAGES_CI += libclang-rt-dev llvm
+PACKAGES_CI += libclang-rt-dev llvm valgrind
 
 LIBRARIES := luajit libevent_core
 WARNINGS  := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
@@ -71,7 +73,7 @@ Q := $(if $(V),,@)
 SUBMAKE = +@$(MAKE) --no-print-directory \
           $(if $(filter 0,$(MAKELEVEL)),$(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS)))
 
-.PHONY: all specs demo test test-asan bench fmt install deps deps-ci clean ready
+.PHONY: all specs demo test test-asan bench bench-check bench-record fmt install deps deps-ci clean ready
 .PHONY: fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture fault fault-asan
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
@@ -216,6 +218,11 @@ bench:
 	$(BUILD)/moonjay run --memcached bench/tasks.lua
 	$(BUILD)/moonjay run --memcached-args "-R 200" bench/tasks.lua
 	$(BUILD)/moonjay bench/nagle.lua
+
+# memcached answers a whole batch at once, so that counts are alike from run to run.
+bench-check bench-record: bench-%:
+	$(SUBMAKE) all
+	$(BUILD)/moonjay run --memcached-args "-R 200 -t 1" bench/check.lua $*
 
 # ---- check ---------------------------------------------------------------------------------
 
