@@ -7,9 +7,10 @@
 #   make fuzz        libFuzzer for SECONDS=20 on each target of spec/fuzz; REPLAY=FILE: one input
 #   make torture     real servers under faults for SECONDS=60, from SEED=: nothing wrong may come
 #   make fault       fail each system call and allocation in turn; make fault-asan: sanitized
-#   make bench       measure tasks that share one connection, and what Nagle's algorithm costs
 #   make bench-check instructions per operation, held against bench/recorded.json
 #   make bench-record ... and recorded anew
+#   make bench       moonjay beside the floor and its peers; ONLY=P2,P3 ROUNDS=5 SECONDS=0.5
+#   make bench-link  what Nagle's algorithm costs, on loopback and over a slow link
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
 #   make install     program, library, header under PREFIX (/usr/local), below DESTDIR
@@ -73,7 +74,8 @@ Q := $(if $(V),,@)
 SUBMAKE = +@$(MAKE) --no-print-directory \
           $(if $(filter 0,$(MAKELEVEL)),$(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS)))
 
-.PHONY: all specs demo test test-asan bench bench-check bench-record fmt install deps deps-ci clean ready
+.PHONY: all specs demo test test-asan fmt install deps deps-ci clean ready
+.PHONY: bench bench-link bench-check bench-record
 .PHONY: fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture fault fault-asan
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
@@ -213,11 +215,17 @@ torture:
 	$(SUBMAKE) all $(BUILD)/spec/proxy
 	$(BUILD)/moonjay spec/torture/run.lua $(SECONDS) $(SEED)
 
+# CORES=2 gives the client a processor of its own.
+bench: ROUNDS := 5
+bench: SECONDS := 0.5
+bench: CORES := 1
 bench:
+	$(SUBMAKE) all
+	@$(BUILD)/moonjay bench/run.lua ONLY=$(ONLY) ROUNDS=$(ROUNDS) SECONDS=$(SECONDS) CORES=$(CORES)
+
+bench-link:
 	$(SUBMAKE) all $(TOOLS)
-	$(BUILD)/moonjay run --memcached bench/tasks.lua
-	$(BUILD)/moonjay run --memcached-args "-R 200" bench/tasks.lua
-	$(BUILD)/moonjay bench/nagle.lua
+	@$(BUILD)/moonjay bench/link.lua
 
 # memcached answers a whole batch at once, so that counts are alike from run to run.
 bench-check bench-record: bench-%:

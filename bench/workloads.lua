@@ -10,7 +10,8 @@
 --
 -- LuaJIT keeps each string once. A value that equals one the script still holds costs less than
 -- a new one, and where all values are known beforehand, to be compared with, that is every one.
--- So the workloads that end in "-fresh" get values which nobody holds.
+-- So the workloads that end in "-fresh" get values which nobody holds. Those that end in
+-- "-gathered" are the same with direct_read=false.
 
 local buffer = require "string.buffer"
 local dalli = require "bench.dalli"
@@ -26,6 +27,7 @@ local workload, host, port, seconds = arg[1], arg[2], arg[3], tonumber(arg[4])
 if not (workload and host and port and seconds) or seconds <= 0 then
   error("usage: moonjay bench/workloads.lua WORKLOAD HOST PORT SECONDS", 0)
 end
+local kind, gathered = workload:gsub("%-gathered$", "")
 
 -- ---- what the workloads are made of ----
 
@@ -34,12 +36,11 @@ local going, done = true, 0
 local connections, tasks = {}, {}
 local refused -- a quiet request that failed
 
-local function connect(options)
+local function connect()
   local place = host:find("^/") and host
     or ("%s:%s"):format(host:find(":", 1, true) and "[" .. host .. "]" or host, port)
-  local conn = mj.check(mj.connect(("memcache://%s%s"):format(place, options or ""), {
-    on_error = function(err) refused = err end,
-  }))
+  local url = ("memcache://%s%s"):format(place, gathered > 0 and "?direct_read=false" or "")
+  local conn = mj.check(mj.connect(url, { on_error = function(err) refused = err end }))
   connections[#connections + 1] = conn
   return conn
 end
@@ -264,16 +265,14 @@ W["P3-fresh"] = function()
   end)
 end
 
--- The rows of Dalli's benchmark; "-gathered": with direct_read=false.
+-- The rows of Dalli's benchmark.
 for name, row in pairs(dalli.rows) do
-  local function prepare(options)
-    local round = row(connect(options))
+  W[name] = function()
+    local round = row(connect())
     start(function()
       while going do done = done + round() end
     end)
   end
-  W[name] = prepare
-  W[name .. "-gathered"] = function() prepare "?direct_read=false" end
 end
 
 -- ---- measuring ----
@@ -300,7 +299,7 @@ local function measure()
   }
 end
 
-local prepare = W[workload]
+local prepare = W[kind]
 if not prepare then os.exit(3) end
 prepare()
 mj.sleep(seconds / 10)

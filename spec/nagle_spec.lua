@@ -1,4 +1,4 @@
--- Nagle's algorithm, seen from outside: bench/nagle.lua against a memcached on loopback, and
+-- Nagle's algorithm, seen from outside: bench/link.lua against a memcached on loopback, and
 -- over a link with 10 ms each way. The medians are compared, for a busy machine may make single
 -- operations late.
 
@@ -28,7 +28,7 @@ local function measure(words)
 end
 
 local function bench(url)
-  return { program.path, "bench/nagle.lua", tostring(OPERATIONS), env = { MEMCACHE_URL = url } }
+  return { program.path, "bench/link.lua", tostring(OPERATIONS), env = { MEMCACHE_URL = url } }
 end
 
 -- Both places show the same; only the time that a reply takes at least differs.
