@@ -11,6 +11,7 @@
 #   make bench-record ... and recorded anew
 #   make bench       moonjay beside the floor and its peers; ONLY=P2,P3 ROUNDS=5 SECONDS=0.5
 #   make bench-link  what Nagle's algorithm costs, on loopback and over a slow link
+#   make bench-tools what benches compare with, built in build/bench; make bench-deps: its packages
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
 #   make install     program, library, header under PREFIX (/usr/local), below DESTDIR
@@ -31,6 +32,10 @@ PACKAGES    := gcc libc6-dev pkg-config luajit libluajit-5.1-dev libevent-dev
 PACKAGES    += memcached lua-busted lua-cjson
 PACKAGES_CI := $(PACKAGES) lua-check cppcheck clang clang-tidy clang-format
 PACKAGES_CI += libclang-rt-dev llvm valgrind
+
+# What benches compare with. Never libnginx-mod-http-lua: with it goes the LuaJIT built with here.
+PACKAGES_BENCH := libmemcached-dev libmemcached-tools ruby ruby-dalli
+PACKAGES_BENCH += python3 python3-pymemcache python3-pylibmc
 
 LIBRARIES := luajit libevent_core
 WARNINGS  := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes
@@ -63,7 +68,10 @@ FUZZERS := $(FUZZ:%=$(BUILD)/spec/fuzz_%)
 FAULTS  := $(patsubst spec/fault/%.c,$(BUILD)/fault/%.o,$(wildcard spec/fault/*.c))
 TOOLS   := $(patsubst spec/support/%.c,$(BUILD)/spec/%,$(wildcard spec/support/*.c))
 PROXY   := $(wildcard spec/proxy/*.c)
+PEERS   := $(filter $(shell pkg-config --exists libmemcached && echo libmemcached),\
+                    $(patsubst bench/peers/%.c,%,$(wildcard bench/peers/*.c)))
 C_FILES := $(wildcard src/*.c spec/c/*.c spec/fuzz/*.c spec/fault/*.c spec/support/*.c) $(PROXY)
+C_FILES += $(wildcard bench/*.c) $(PEERS:%=bench/peers/%.c)
 HEADERS := $(wildcard src/*.h spec/c/*.h spec/fuzz/*.h spec/fault/*.h spec/proxy/*.h)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
@@ -75,7 +83,7 @@ SUBMAKE = +@$(MAKE) --no-print-directory \
           $(if $(filter 0,$(MAKELEVEL)),$(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS)))
 
 .PHONY: all specs demo test test-asan fmt install deps deps-ci clean ready
-.PHONY: bench bench-link bench-check bench-record
+.PHONY: bench bench-link bench-check bench-record bench-tools bench-deps
 .PHONY: fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture fault fault-asan
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
@@ -129,6 +137,20 @@ $(BUILD)/spec/proxy: $(PROXY) $(wildcard spec/proxy/*.h) Makefile | ready
 	@echo "compile spec/proxy"
 	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) -o $@ $(PROXY)
 
+# What benches compare with: none of it is linked with what it measures.
+bench-tools: $(BUILD)/bench/limit $(PEERS:%=$(BUILD)/bench/%)
+	$Q[ -n "$(PEERS)" ] || \
+	    echo "libmemcached is not there and is left out ('make bench-deps' installs it)" >&2
+
+$(BUILD)/bench/limit: bench/limit.c Makefile | ready
+	@echo "compile $<"
+	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) -o $@ $<
+
+$(BUILD)/bench/%: bench/peers/%.c Makefile | ready
+	@echo "compile $<"
+	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) \
+	    $(shell pkg-config --cflags $*) -o $@ $< $(shell pkg-config --libs $*)
+
 # The linker sends calls elsewhere only in what it does not compile itself.
 $(BUILD)/spec/sweep: $(FAULTS) $(BUILD)/libmoonjay.a
 	@echo "link    $@"
@@ -164,7 +186,7 @@ ready:
 	    echo "moonjay cannot be built without:$$lacking ('make deps' installs them)" >&2; \
 	    exit 1; \
 	fi; \
-	mkdir -p $(BUILD)/spec/fuzz $(BUILD)/fault
+	mkdir -p $(BUILD)/spec/fuzz $(BUILD)/fault $(BUILD)/bench
 
 # ---- run -----------------------------------------------------------------------------------
 
@@ -276,7 +298,8 @@ install: all
 # Asks dpkg first: apt runs only when a package is missing, and fetches lists only when it must.
 deps: WANTED = $(PACKAGES)
 deps-ci: WANTED = $(PACKAGES_CI)
-deps deps-ci:
+bench-deps: WANTED = $(PACKAGES_BENCH)
+deps deps-ci bench-deps:
 	@have=" $$(dpkg-query -W -f='$${db:Status-Status}:$${Package} ' $(WANTED) 2>/dev/null)"; \
 	lacking=; \
 	for package in $(WANTED); do \
