@@ -242,7 +242,7 @@ bench: ROUNDS := 5
 bench: SECONDS := 0.5
 bench: CORES := 1
 bench:
-	$(SUBMAKE) all
+	$(SUBMAKE) all bench-tools
 	@$(BUILD)/moonjay bench/run.lua ONLY=$(ONLY) ROUNDS=$(ROUNDS) SECONDS=$(SECONDS) CORES=$(CORES)
 
 bench-link:
