@@ -86,7 +86,7 @@ struct play {
     bool erred;   /* and errors were among them */
     bool blamed;  /* one of them a CLIENT_ERROR to a command with a block */
     bool calm;    /* nothing was given up, delayed or broken */
-    bool meddled; /* a done function did more than to take its answer */
+    uint8_t meddled; /* CLOSES, GIVES_UP: a done function did so */
     bool crowded; /* some request had to wait for room */
     bool alike;   /* a quiet request has a token that others may have too */
     bool gave_up; /* somebody no longer waits */

@@ -144,7 +144,7 @@ static void tell_failure(struct part *part, const struct mj__error *error) {
         text_print(&part->told, error->kind == MJ__SERVER_ERROR ? "failed " : "refused ");
         part->answered = true;
     }
-    told_error(&part->outcome, error, part->play->meddled);
+    told_error(&part->outcome, error, part->play->meddled != 0);
 }
 
 static void tell(struct part *part, const struct mj__answer *answer) {
@@ -187,7 +187,7 @@ void told_answer(void *arg, uint32_t index, const struct mj__answer *answer) {
     tell(part, answer);
     part->over = !answer->more;
     if (part->over && part->letter->traits & (CLOSES | GIVES_UP)) {
-        play->meddled = true;
+        play->meddled |= part->letter->traits & (CLOSES | GIVES_UP);
         play->calm = false;
         if (part->letter->traits & CLOSES) {
             mj__conn_close(play->conn);
