@@ -7,11 +7,11 @@
 #   make fuzz        libFuzzer for SECONDS=20 on each target of spec/fuzz; REPLAY=FILE: one input
 #   make torture     real servers under faults for SECONDS=60, from SEED=: nothing wrong may come
 #   make fault       fail each system call and allocation in turn; make fault-asan: sanitized
-#   make bench-check instructions per operation, held against bench/recorded.json
-#   make bench-record ... and recorded anew
 #   make bench       moonjay beside the floor and its peers; ONLY=P2,P3 ROUNDS=5 SECONDS=0.5
 #   make bench-link  what Nagle's algorithm costs, on loopback and over a slow link
 #   make bench-tools what benches compare with, built in build/bench; make bench-deps: its packages
+#   make bench-check instructions per operation, held against bench/recorded.json
+#   make bench-record ... and recorded anew
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
 #   make install     program, library, header under PREFIX (/usr/local), below DESTDIR

@@ -20,7 +20,7 @@ local M = {}
 
 local UNKNOWN = 3
 local PROBE_SECONDS = 30
-local PATIENCE = 30 -- seconds that a run may take beyond those it measures
+local PATIENCE = 10 -- seconds that a run may take beyond those it measures
 
 local BUILD = program.path:match("^(.*)/") .. "/bench/"
 

@@ -90,12 +90,13 @@ local function run_round(table_plan, place, server, round)
   local entries, backwards = table_plan.entries, round % 2 == 0
   for i = 1, #entries do
     local entry = entries[backwards and #entries + 1 - i or i]
-    if not entry.unknown then run_once(entry, place, server, round) end
+    if not entry.unknown and left() > 0 then run_once(entry, place, server, round) end
   end
 end
 
 local function measure(table_plan, place, most_rounds)
-  local server = servers.get(table_plan.server, place.server)
+  local up, server = pcall(servers.get, table_plan.server, place.server)
+  if not up then refuse("%s", server) end
   local made = 0
   for round = 1, most_rounds do
     if time_of_round(table_plan) > left() then break end
@@ -120,6 +121,7 @@ local plan, wrong = plans.make(here, settings.ONLY, two_cores, two ~= nil)
 if not plan then refuse("%s", wrong) end
 
 local where = machine.describe()
+if not where.memcached then refuse "memcached is not installed ('make deps' installs it)" end
 where.contenders = {}
 for _, contender in ipairs(here) do where.contenders[contender.name] = contender.version end
 
