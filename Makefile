@@ -68,11 +68,12 @@ FUZZERS := $(FUZZ:%=$(BUILD)/spec/fuzz_%)
 FAULTS  := $(patsubst spec/fault/%.c,$(BUILD)/fault/%.o,$(wildcard spec/fault/*.c))
 TOOLS   := $(patsubst spec/support/%.c,$(BUILD)/spec/%,$(wildcard spec/support/*.c))
 PROXY   := $(wildcard spec/proxy/*.c)
-PEERS   := $(filter $(shell pkg-config --exists libmemcached && echo libmemcached),\
-                    $(patsubst bench/peers/%.c,%,$(wildcard bench/peers/*.c)))
+LIMIT   := $(wildcard bench/*.c)
+PEERS   := $(shell pkg-config --exists libmemcached 2>/dev/null && echo libmemcached)
 C_FILES := $(wildcard src/*.c spec/c/*.c spec/fuzz/*.c spec/fault/*.c spec/support/*.c) $(PROXY)
-C_FILES += $(wildcard bench/*.c) $(PEERS:%=bench/peers/%.c)
+C_FILES += $(LIMIT) $(PEERS:%=bench/peers/%.c)
 HEADERS := $(wildcard src/*.h spec/c/*.h spec/fuzz/*.h spec/fault/*.h spec/proxy/*.h)
+HEADERS += $(wildcard bench/*.h)
 MODULES := $(shell find lua/moonjay -name '*.lua' | sort)
 
 Q := $(if $(V),,@)
@@ -142,14 +143,15 @@ bench-tools: $(BUILD)/bench/limit $(PEERS:%=$(BUILD)/bench/%)
 	$Q[ -n "$(PEERS)" ] || \
 	    echo "libmemcached is not there and is left out ('make bench-deps' installs it)" >&2
 
-$(BUILD)/bench/limit: bench/limit.c Makefile | ready
-	@echo "compile $<"
-	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) -o $@ $<
+$(BUILD)/bench/limit: $(LIMIT) $(wildcard bench/*.h) Makefile | ready
+	@echo "compile bench/limit"
+	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) -o $@ $(LIMIT)
 
-$(BUILD)/bench/%: bench/peers/%.c Makefile | ready
+$(PEERS:%=$(BUILD)/bench/%): $(BUILD)/bench/%: bench/peers/%.c bench/contender.c bench/contender.h \
+    Makefile | ready
 	@echo "compile $<"
 	$Q$(CC) -std=c11 -D_GNU_SOURCE $(WARNINGS) $(CFLAGS) $(LDFLAGS) \
-	    $(shell pkg-config --cflags $*) -o $@ $< $(shell pkg-config --libs $*)
+	    $(shell pkg-config --cflags $*) -o $@ $< bench/contender.c $(shell pkg-config --libs $*)
 
 # The linker sends calls elsewhere only in what it does not compile itself.
 $(BUILD)/spec/sweep: $(FAULTS) $(BUILD)/libmoonjay.a
