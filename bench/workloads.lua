@@ -21,7 +21,7 @@ local usage = require "bench.usage"
 local MIB = 1024 * 1024
 local AT_ONCE, CONNECTIONS, KEYS = 100, 50, 100
 -- So many values that the first is collected before it comes again.
-local POOL, LARGE_POOL = 50000, 32
+local POOL, LARGE_POOL = 20000, 32
 
 local workload, host, port, seconds = arg[1], arg[2], arg[3], tonumber(arg[4])
 if not (workload and host and port and seconds) or seconds <= 0 then
