@@ -54,7 +54,8 @@ FUZZ_call  := server words sim_loop sim_stream
 FUZZ_conn  := play play_told play_check server words sim_loop sim_stream
 
 # What spec/fault/fault.c stands in for. libevent is linked in, for its calls are caught too.
-WRAPPED := malloc calloc realloc free strdup asprintf read readv sendmsg close socket connect
+WRAPPED := malloc calloc realloc free strdup asprintf read readv recv sendmsg send close socket
+WRAPPED += connect
 WRAPPED += setsockopt getsockopt getsockname getpeername epoll_create1 epoll_ctl epoll_wait
 WRAPPED += timerfd_create timerfd_settime pipe2 eventfd eventfd_read getaddrinfo
 WRAPPED += pthread_create pthread_attr_init pthread_mutex_init

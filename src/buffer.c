@@ -6,8 +6,9 @@
 
 enum {
     CLASSES = 13,          /* 16 KiB, 32 KiB ... 64 MiB */
-    KEPT_BYTES = 16 << 20, /* at most this much is kept for later */
-    KEPT_BLOCKS = 64
+    KEPT_SMALL = 64,       /* at most so many of the smallest are kept for later, */
+    KEPT_BYTES = 16 << 20, /* and of larger ones so many bytes */
+    KEPT_LARGE = 64        /* and blocks */
 };
 
 struct free_block {
@@ -17,8 +18,8 @@ struct free_block {
 struct mj__pool {
     size_t *used, limit;
     struct free_block *free[CLASSES];
-    size_t kept_bytes;
-    size_t kept_blocks;
+    size_t kept_small, kept_large;
+    size_t kept_bytes; /* of the large ones */
 };
 
 /* The class whose blocks hold `want` bytes; CLASSES when none does. */
@@ -52,9 +53,8 @@ void mj__pool_trim(struct mj__pool *pool) {
             free(block);
         }
     }
-    *pool->used -= pool->kept_bytes;
-    pool->kept_bytes = 0;
-    pool->kept_blocks = 0;
+    *pool->used -= pool->kept_small * MJ__BLOCK + pool->kept_bytes;
+    pool->kept_small = pool->kept_large = pool->kept_bytes = 0;
 }
 
 void mj__pool_close(struct mj__pool *pool) {
@@ -68,14 +68,30 @@ static bool is_over(const struct mj__pool *pool, size_t more) {
     return pool->limit != 0 && (*pool->used > pool->limit || more > pool->limit - *pool->used);
 }
 
+static char *pop(struct mj__pool *pool, unsigned index) {
+    struct free_block *block = pool->free[index];
+    pool->free[index] = block->next;
+    return (char *)block;
+}
+
+static void push(struct mj__pool *pool, unsigned index, char *bytes) {
+    struct free_block *block = (struct free_block *)(void *)bytes;
+    block->next = pool->free[index];
+    pool->free[index] = block;
+}
+
+/* A connection that talks borrows and gives back small blocks in every turn: that comes first. */
 char *mj__pool_take(struct mj__pool *pool, size_t want, size_t *size) {
+    if (want <= MJ__BLOCK && pool->free[0] != NULL) {
+        pool->kept_small--;
+        *size = MJ__BLOCK;
+        return pop(pool, 0);
+    }
     unsigned index = class_of(want, size);
-    if (index < CLASSES && pool->free[index] != NULL) {
-        struct free_block *block = pool->free[index];
-        pool->free[index] = block->next;
+    if (index > 0 && index < CLASSES && pool->free[index] != NULL) {
         pool->kept_bytes -= *size;
-        pool->kept_blocks--;
-        return (char *)block;
+        pool->kept_large--;
+        return pop(pool, index);
     }
     if (is_over(pool, *size)) {
         mj__pool_trim(pool);
@@ -92,26 +108,31 @@ void mj__pool_give(struct mj__pool *pool, char *block, size_t size) {
     if (block == NULL) {
         return;
     }
+    if (size == MJ__BLOCK && pool->kept_small < KEPT_SMALL) {
+        pool->kept_small++;
+        push(pool, 0, block);
+        return;
+    }
     size_t class_size;
     unsigned index = class_of(size, &class_size);
-    if (index == CLASSES || pool->kept_bytes + size > KEPT_BYTES ||
-        pool->kept_blocks == KEPT_BLOCKS) {
+    if (index == 0 || index == CLASSES || pool->kept_bytes + size > KEPT_BYTES ||
+        pool->kept_large == KEPT_LARGE) {
         *pool->used -= size;
         free(block);
         return;
     }
-    struct free_block *kept = (struct free_block *)(void *)block;
-    kept->next = pool->free[index];
-    pool->free[index] = kept;
     pool->kept_bytes += size;
-    pool->kept_blocks++;
+    pool->kept_large++;
+    push(pool, index, block);
 }
 
-int mj__buffer_reserve(struct mj__pool *pool, struct mj__buffer *buffer, size_t room) {
-    size_t length = mj__buffer_length(buffer);
-    if (buffer->size - buffer->tail >= room) {
-        return 0;
+int mj__buffer_grow(struct mj__pool *pool, struct mj__buffer *buffer, size_t room) {
+    if (buffer->data == NULL) {
+        buffer->data = mj__pool_take(pool, room, &buffer->size);
+        buffer->size = buffer->data != NULL ? buffer->size : 0;
+        return buffer->data != NULL ? 0 : -1;
     }
+    size_t length = mj__buffer_length(buffer);
     if (room > SIZE_MAX / 4 - length) {
         return -1;
     }
@@ -133,17 +154,4 @@ int mj__buffer_reserve(struct mj__pool *pool, struct mj__buffer *buffer, size_t 
     mj__pool_give(pool, buffer->data, buffer->size);
     *buffer = (struct mj__buffer){.data = data, .tail = length, .size = size};
     return 0;
-}
-
-void mj__buffer_consume(struct mj__buffer *buffer, size_t count) {
-    buffer->head += count;
-    if (buffer->head == buffer->tail) {
-        buffer->head = 0;
-        buffer->tail = 0;
-    }
-}
-
-void mj__buffer_release(struct mj__pool *pool, struct mj__buffer *buffer) {
-    mj__pool_give(pool, buffer->data, buffer->size);
-    *buffer = (struct mj__buffer){0};
 }

@@ -39,12 +39,30 @@ static inline char *mj__buffer_head(const struct mj__buffer *buffer) {
     return buffer->data + buffer->head;
 }
 
-/* Makes room for `room` bytes behind the tail, moving the bytes to the front or to a larger block
- * as needed. -1: no memory, nothing changed. */
-int mj__buffer_reserve(struct mj__pool *, struct mj__buffer *, size_t room);
+/* Moves the bytes to the front or to a larger block: see mj__buffer_reserve. */
+int mj__buffer_grow(struct mj__pool *, struct mj__buffer *, size_t room);
+
+/* Makes room for `room` bytes behind the tail, moving the bytes as needed. -1: no memory, nothing
+ * changed. */
+static inline int mj__buffer_reserve(struct mj__pool *pool, struct mj__buffer *buffer,
+                                     size_t room) {
+    return buffer->size - buffer->tail >= room ? 0 : mj__buffer_grow(pool, buffer, room);
+}
+
 /* Takes bytes off the front; an empty buffer begins at the front of its block again. */
-void mj__buffer_consume(struct mj__buffer *, size_t count);
+static inline void mj__buffer_consume(struct mj__buffer *buffer, size_t count) {
+    buffer->head += count;
+    if (buffer->head == buffer->tail) {
+        buffer->head = buffer->tail = 0;
+    }
+}
+
 /* Gives the block back, whatever is in it. */
-void mj__buffer_release(struct mj__pool *, struct mj__buffer *);
+static inline void mj__buffer_release(struct mj__pool *pool, struct mj__buffer *buffer) {
+    if (buffer->data != NULL) {
+        mj__pool_give(pool, buffer->data, buffer->size);
+        *buffer = (struct mj__buffer){0};
+    }
+}
 
 #endif

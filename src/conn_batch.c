@@ -63,32 +63,33 @@ void mj__batch_room(struct mj__batch *batch) {
 
 static struct mj__waiting_answer *add(struct mj__batch *batch,
                                       const struct mj__request *request, uint64_t seq) {
-    struct mj__waiting_answer *answer = &batch->answers[batch->count++];
-    answer->done = request->done;
-    answer->arg = request->arg;
-    answer->seq = seq;
-    answer->index = request->index;
-    answer->key_at = request->key_at;
-    answer->key_size = request->key_size;
-    answer->id = request->id;
-    answer->own_token = (request->bits & MJ__OPAQUE) != 0;
-    return answer;
+    struct mj__waiting_answer *waiting = &batch->answers[batch->count++];
+    waiting->done = request->done;
+    waiting->arg = request->arg;
+    waiting->seq = seq;
+    waiting->index = request->index;
+    waiting->key_at = request->key_at;
+    waiting->answer.command = mj__command((enum mj__command_id)request->id);
+    waiting->answer.key_size = request->key_size;
+    waiting->answer.own_token = (request->bits & MJ__OPAQUE) != 0;
+    waiting->answer.owner = batch->conn->owner.arg;
+    return waiting;
 }
 
 void mj__batch_add(struct mj__batch *batch, const struct mj__request *request, uint64_t seq,
                    const struct mj__reply *reply, const char *value, bool more) {
-    struct mj__waiting_answer *answer = add(batch, request, seq);
-    answer->lost.kind = MJ__KIND_NONE;
-    answer->more = more;
-    answer->reply = *reply;
-    answer->value = value;
+    struct mj__waiting_answer *waiting = add(batch, request, seq);
+    waiting->lost.kind = MJ__KIND_NONE;
+    waiting->answer.more = more;
+    waiting->answer.reply = *reply;
+    waiting->answer.value = value;
 }
 
 void mj__batch_add_lost(struct mj__batch *batch, const struct mj__request *request,
                         uint64_t seq, struct mj__loss lost) {
-    struct mj__waiting_answer *answer = add(batch, request, seq);
-    answer->lost = lost;
-    answer->more = false;
+    struct mj__waiting_answer *waiting = add(batch, request, seq);
+    waiting->lost = lost;
+    waiting->answer.more = false;
 }
 
 void mj__batch_lose_last(struct mj__batch *batch, struct mj__loss lost, const char *text) {
@@ -113,44 +114,44 @@ void mj__tell_quiet_failed(struct mj__conn *conn, const struct mj__error *error,
         mj__requests_key(&conn->requests, request->key_at), request->key_size);
 }
 
+static void make_failure(struct mj__answer *answer, struct mj__loss lost, const char *text,
+                         struct mj__error *error) {
+    mj__loss_error(lost, text, error);
+    answer->error = error;
+    answer->more = false;
+    answer->reply = (struct mj__reply){0};
+    answer->value = NULL;
+}
+
 /* A done function before this one may have closed the connection, and with it the bytes that the
  * answer points to: then it fails as what is still outstanding does. */
-static void hand_over_one(struct mj__batch *batch, const struct mj__waiting_answer *waiting) {
+static void hand_over_one(struct mj__batch *batch, struct mj__waiting_answer *waiting) {
     const struct mj__conn *conn = batch->conn;
-    bool keyless = conn->requests.keys.data == NULL;
+    struct mj__answer *answer = &waiting->answer;
     struct mj__error error;
-    struct mj__answer answer = {
-        .command = mj__command((enum mj__command_id)waiting->id),
-        .key = mj__requests_key(&conn->requests, waiting->key_at),
-        .key_size = keyless ? 0 : waiting->key_size,
-        .own_token = waiting->own_token,
-        .owner = conn->owner.arg,
-    };
-    if (waiting->lost.kind != MJ__KIND_NONE) {
-        mj__loss_error(waiting->lost, batch->text, &error);
-        answer.error = &error;
-    } else if (conn->state == MJ__CONN_CLOSED) {
-        mj__loss_error(mj__loss_answered(conn->cause.kind), conn->cause.text, &error);
-        answer.error = &error;
-    } else {
-        answer.more = waiting->more;
-        answer.value = waiting->value;
-        answer.reply = waiting->reply;
-        if (waiting->reply.code >= MJ__SAYS_ERROR) {
-            mj__error_said(&waiting->reply, &error);
-            answer.error = &error;
-        }
+    answer->error = NULL;
+    answer->key = mj__requests_key(&conn->requests, waiting->key_at);
+    if (conn->requests.keys.data == NULL) {
+        answer->key_size = 0;
     }
-    waiting->done(waiting->arg, waiting->index, &answer);
+    if (waiting->lost.kind != MJ__KIND_NONE) {
+        make_failure(answer, waiting->lost, batch->text, &error);
+    } else if (conn->state == MJ__CONN_CLOSED) {
+        make_failure(answer, mj__loss_answered(conn->cause.kind), conn->cause.text, &error);
+    } else if (answer->reply.code >= MJ__SAYS_ERROR) {
+        mj__error_said(&answer->reply, &error);
+        answer->error = &error;
+    }
+    waiting->done(waiting->arg, waiting->index, answer);
 }
 
 void mj__batch_hand_over(struct mj__batch *batch) {
     while (batch->next < batch->count) {
-        const struct mj__waiting_answer *waiting = &batch->answers[batch->next++];
+        struct mj__waiting_answer *waiting = &batch->answers[batch->next++];
         if (waiting->done == NULL) {
             continue; /* given up since */
         }
-        if (waiting->more && batch->conn->state == MJ__CONN_CLOSED) {
+        if (waiting->answer.more && batch->conn->state == MJ__CONN_CLOSED) {
             continue; /* a line of a request that was outstanding: the close told its end */
         }
         batch->calling = true;
@@ -168,7 +169,7 @@ bool mj__batch_interrupted(struct mj__batch *batch, mj__done_fn **done, void **a
     batch->calling = false;
     *done = waiting->done;
     *arg = waiting->arg;
-    *more = waiting->more;
+    *more = waiting->answer.more;
     return true;
 }
 

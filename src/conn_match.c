@@ -41,8 +41,8 @@ bool mj__conn_find(struct mj__conn *conn, const struct mj__reply *reply, uint64_
     for (uint64_t seq = conn->requests.head; seq != conn->requests.tail; seq++) {
         struct mj__request *request = request_at(conn, seq);
         bool doubtful = false;
-        if (mj__conn_progress(conn, seq) == MJ__UNWRITTEN) {
-            return false;
+        if (seq != conn->requests.head && mj__conn_progress(conn, seq) == MJ__UNWRITTEN) {
+            return false; /* the oldest has begun to leave, else nothing would be read */
         }
         if (request->bits & MJ__QUIET) {
             if (!mj__quiet_spoke(conn, seq, reply)) {
@@ -76,15 +76,15 @@ int mj__conn_mismatch(struct mj__conn *conn, const struct mj__reply *reply,
 
 /* ---- telling ---------------------------------------------------------------------------- */
 
-/* Takes the oldest request off: it is answered. A copy, because telling may close the connection,
- * and with it the queue. */
-static struct mj__request pop(struct mj__conn *conn) {
+/* Takes the oldest request off: it is answered. It stays readable until somebody is told, who may
+ * submit another, or close the connection, and with it the queue. */
+static const struct mj__request *pop(struct mj__conn *conn) {
     struct mj__requests *queue = &conn->requests;
-    struct mj__request request = *request_at(conn, queue->head);
-    conn->popped_end = request.out_end;
-    conn->counters.replies += !mj__is_fence(&request);
+    const struct mj__request *request = request_at(conn, queue->head);
+    conn->popped_end = request->out_end;
+    conn->counters.replies += !mj__is_fence(request);
     mj__requests_pop(queue);
-    if (request.bits & MJ__QUIET) {
+    if (request->bits & MJ__QUIET) {
         conn->silent--;
         mj__conn_owe(conn);
     }
@@ -154,12 +154,12 @@ static void tell_before(struct mj__batch *batch, uint64_t seq, size_t next,
             return;
         }
         uint64_t at = conn->requests.head;
-        struct mj__request request = pop(conn);
-        if (request.bits & MJ__QUIET) {
-            tell_silence(batch, &request, at, doubt);
+        const struct mj__request *request = pop(conn);
+        if (request->bits & MJ__QUIET) {
+            tell_silence(batch, request, at, doubt);
         } else {
             struct mj__reply said = mj__stray_reply(conn, next++);
-            tell(batch, &request, at, &said, NULL, false);
+            tell(batch, request, at, &said, NULL, false);
         }
     }
 }
@@ -225,10 +225,11 @@ static int error_answer(struct mj__batch *batch, const struct mj__reply *reply,
                         struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
     uint64_t seq = conn->requests.head;
-    struct mj__request request = pop(conn);
-    tell(batch, &request, seq, reply, NULL, false);
-    if (request.bits & MJ__BLOCK_SENT && reply->code != MJ__SAYS_SERVER_ERROR &&
-        request.id != MJ__LOGIN) {
+    const struct mj__request *request = pop(conn);
+    bool block_in_doubt = request->bits & MJ__BLOCK_SENT &&
+                          reply->code != MJ__SAYS_SERVER_ERROR && request->id != MJ__LOGIN;
+    tell(batch, request, seq, reply, NULL, false);
+    if (block_in_doubt) {
         return mj__error_order_lost(
             error, reply, " to a command with a data block, and may have run the block");
     }
@@ -265,17 +266,17 @@ int mj__conn_match(struct mj__batch *batch, uint64_t seq, const struct mj__reply
     if (still_open(conn, error) != 0) {
         return -1;
     }
-    struct mj__request request = *request_at(conn, seq);
-    if (!counter_is_sound(&request, reply, value)) {
+    const struct mj__request *request = request_at(conn, seq);
+    if (!counter_is_sound(request, reply, value)) {
         return mj__fail(error, MJ__PROTOCOL, "the reply to a counter is no number: closed");
     }
-    bool more = goes_on(&request, reply);
+    bool more = goes_on(request, reply);
     if (more && take_line(request_at(conn, seq), reply, error) != 0) {
         return -1;
     }
     if (!more) {
         pop(conn);
     }
-    tell(batch, &request, seq, reply, value, more);
+    tell(batch, request, seq, reply, value, more);
     return 0;
 }

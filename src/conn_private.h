@@ -64,13 +64,9 @@ struct mj__waiting_answer {
     void *arg;
     uint64_t seq;
     uint64_t key_at;
-    size_t key_size;
     uint32_t index;
-    uint8_t id;
-    bool more, own_token;
-    struct mj__loss lost; /* kind NONE: it was answered; else its text is the batch's */
-    struct mj__reply reply;
-    const char *value;
+    struct mj__loss lost;     /* kind NONE: it was answered; else its text is the batch's */
+    struct mj__answer answer; /* but for its key and its error */
 };
 
 /* Answers that were parsed and are to be handed over. */

@@ -8,10 +8,10 @@ enum { READ_ROOM = 4096 }; /* the least room a read is made with */
 
 /* ---- parse ------------------------------------------------------------------------------ */
 
-/* In the words of the request that must answer next; quiet ones before it may speak too, and those
- * behind it whose elders the strays may have answered. */
-static int parse_line(const struct mj__conn *conn, const char *bytes, size_t size,
-                      struct mj__reply *reply) {
+/* Quiet requests before the one that must answer may speak too, and those behind it whose elders
+ * the strays may have answered. */
+static int parse_in_doubt(const struct mj__conn *conn, const char *bytes, size_t size,
+                          struct mj__reply *reply) {
     bool meta = false, ascii = false;
     size_t ordinary = 0;
     for (uint64_t seq = conn->requests.head;
@@ -23,6 +23,17 @@ static int parse_line(const struct mj__conn *conn, const char *bytes, size_t siz
     }
     int length = ascii || !meta ? mj__ascii_parse(bytes, size, reply) : -1;
     return length >= 0 || !meta ? length : mj__meta_parse(bytes, size, reply);
+}
+
+/* In the words of the request that must answer next. */
+static int parse_line(const struct mj__conn *conn, const char *bytes, size_t size,
+                      struct mj__reply *reply) {
+    uint16_t bits = mj__requests_at(&conn->requests, conn->requests.head)->bits;
+    if (bits & MJ__QUIET || conn->stray_count > 0) {
+        return parse_in_doubt(conn, bytes, size, reply);
+    }
+    return bits & MJ__ASCII_REPLY ? mj__ascii_parse(bytes, size, reply)
+                                  : mj__meta_parse(bytes, size, reply);
 }
 
 static int not_understood(const struct mj__conn *conn, const char *bytes, size_t size,
@@ -173,8 +184,10 @@ static int take_value(struct mj__batch *batch, struct line *line, const char *by
     size_t end_size = mj__value_end(mj__requests_at(&conn->requests, line->seq), &end);
     size_t have = size - line->size;
     if (have > value_size) {
+        const char *behind = bytes + line->size + value_size;
         size_t come = have - value_size < end_size ? have - (size_t)value_size : end_size;
-        if (memcmp(bytes + line->size + value_size, end, come) != 0) {
+        bool good = behind[0] == '\r' && (come < 2 || behind[1] == '\n');
+        if (!good || (come > 2 && memcmp(behind, end, come) != 0)) {
             return bad_end(error);
         }
     }

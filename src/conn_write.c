@@ -35,9 +35,10 @@ static void next_opaque(struct mj__conn *conn, char *opaque) {
     static const char letters[] =
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
     uint32_t number = conn->opaque++;
-    for (int i = 0; i < MJ__OPAQUE_SIZE; i++) {
-        opaque[i] = letters[(number >> (6 * i)) & 63];
-    }
+    opaque[0] = letters[number & 63];
+    opaque[1] = letters[number >> 6 & 63];
+    opaque[2] = letters[number >> 12 & 63];
+    opaque[3] = letters[number >> 18 & 63];
 }
 
 /* What a script's own meta flags ask to be held against: its token, its key, or nothing. */

@@ -11,7 +11,7 @@
 /* Reading either stops at the first wrong type (a throw) or goes on to the values (an error). */
 struct reader {
     lua_State *L;
-    int base; /* the first argument */
+    int base, top; /* the first argument, and the last */
     enum mj__command_id id;
     const char *carrier; /* "conn" or "pipeline" */
     struct mj__call *call;
@@ -19,6 +19,11 @@ struct reader {
     struct mj__error *error; /* NULL: types only */
     bool failed;
 };
+
+/* Asked of every argument that may be left out: what is behind the last costs no call. */
+static bool is_absent(const struct reader *reader, int index) {
+    return index > reader->top || lua_isnil(reader->L, index);
+}
 
 static int misuse(struct reader *reader, const char *what, const char *wanted, int index) {
     char function[40];
@@ -157,7 +162,7 @@ static void read_option(struct reader *reader, uint16_t bit, int index) {
 
 static void read_options(struct reader *reader, int index) {
     lua_State *L = reader->L;
-    if (lua_isnoneornil(L, index)) {
+    if (is_absent(reader, index)) {
         return;
     }
     if (!lua_istable(L, index)) {
@@ -189,7 +194,7 @@ static bool flag_is_sound(const char *flag, size_t size) {
 static void read_meta_flags(struct reader *reader, int index) {
     lua_State *L = reader->L;
     luaL_Buffer text;
-    if (lua_isnoneornil(L, index)) {
+    if (is_absent(reader, index)) {
         reader->call->text = "";
         return;
     }
@@ -226,7 +231,6 @@ static void read_meta_flags(struct reader *reader, int index) {
 static void read_meta(struct reader *reader) {
     static const char *const words[] = {"mg", "ms", "md", "ma", "me", "mn"};
     struct mj__call *call = reader->call;
-    lua_State *L = reader->L;
     int base = reader->base;
     size_t size;
     const char *word = read_string(reader, base, "cmd", &size);
@@ -238,7 +242,7 @@ static void read_meta(struct reader *reader) {
         misuse(reader, "cmd", "one of mg ms md ma me mn", base);
     }
     memcpy(call->meta, word, 2);
-    if (at == 5 && lua_isnoneornil(L, base + 1)) {
+    if (at == 5 && is_absent(reader, base + 1)) {
         call->key = "";
         call->key_size = 0;
     } else {
@@ -247,7 +251,7 @@ static void read_meta(struct reader *reader) {
     if (at == 1) {
         call->value = read_string(reader, base + 3, "value of an ms", &call->value_size);
         call->given |= MJ__WITH_VALUE;
-    } else if (!lua_isnoneornil(L, base + 3)) {
+    } else if (!is_absent(reader, base + 3)) {
         misuse(reader, "value", "left out (only ms carries one)", base + 3);
     }
     read_meta_flags(reader, base + 2);
@@ -272,7 +276,7 @@ static void read_arguments(struct reader *reader) {
         call->given |= MJ__WITH_VALUE;
     }
     if (command->takes & MJ__WITH_TTL) {
-        if (command->takes & MJ__WITH_KEY || !lua_isnoneornil(reader->L, at)) {
+        if (command->takes & MJ__WITH_KEY || !is_absent(reader, at)) {
             read_ttl(reader, at);
             call->given |= MJ__WITH_TTL;
         }
@@ -284,23 +288,28 @@ static void read_arguments(struct reader *reader) {
     }
     if (command->takes & MJ__WITH_DELTA) {
         call->delta =
-            lua_isnoneornil(reader->L, at) ? 1 : read_unsigned(reader, at, "delta", UINT64_MAX);
+            is_absent(reader, at) ? 1 : read_unsigned(reader, at, "delta", UINT64_MAX);
         at++;
     }
-    if (reader->id == MJ__STATS && !lua_isnoneornil(reader->L, at)) {
+    if (reader->id == MJ__STATS && !is_absent(reader, at)) {
         call->text = read_string(reader, at++, "section", &call->text_size);
     }
     if (command->options != 0) {
         read_options(reader, at++);
     }
-    if (!lua_isnoneornil(reader->L, at)) {
+    if (!is_absent(reader, at)) {
         misuse(reader, "an argument behind the last", "left out", at);
     }
 }
 
 void mj__lua_check_call(lua_State *L, int base, enum mj__command_id id, const char *carrier) {
     struct mj__call call = {0};
-    struct reader reader = {.L = L, .base = base, .id = id, .carrier = carrier, .call = &call};
+    struct reader reader = {.L = L,
+                            .base = base,
+                            .top = lua_gettop(L),
+                            .id = id,
+                            .carrier = carrier,
+                            .call = &call};
     read_arguments(&reader);
 }
 
@@ -350,8 +359,13 @@ static int check_values(const struct mj__lua_conn *self, const struct mj__call *
 int mj__lua_read_call(lua_State *L, int base, enum mj__command_id id, const char *carrier,
                       const struct mj__lua_conn *self, struct mj__call *call, int *into,
                       struct mj__error *error) {
-    struct reader reader = {
-        .L = L, .base = base, .id = id, .carrier = carrier, .call = call, .error = error};
+    struct reader reader = {.L = L,
+                            .base = base,
+                            .top = lua_gettop(L),
+                            .id = id,
+                            .carrier = carrier,
+                            .call = call,
+                            .error = error};
     memset(call, 0, sizeof *call);
     read_arguments(&reader);
     *into = reader.into;

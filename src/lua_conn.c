@@ -17,8 +17,8 @@ static const char handlers_key; /* registry: the connections that have an on_err
 
 struct mj__lua_conn *mj__lua_conn_at(lua_State *L, int index, const char *function) {
     struct mj__lua_conn *self = lua_touserdata(L, index);
-    if (self == NULL || lua_type(L, index) != LUA_TUSERDATA ||
-        lua_objlen(L, index) != sizeof *self || self->magic != &conn_magic ||
+    /* A light userdata has no length. */
+    if (self == NULL || lua_objlen(L, index) != sizeof *self || self->magic != &conn_magic ||
         self->conn == NULL) {
         mj__lua_misuse(L, function, "call it on a connection, as conn:name(...), got %s",
                        luaL_typename(L, index));

@@ -45,11 +45,15 @@ void mj__outgoing_lend(struct mj__outgoing *out, const struct mj__lent *lent) {
     out->queued += lent->size;
 }
 
-/* Walks the stream from `written` on: flat bytes up to the next lent value, then that value. */
+/* Nearly always there is no lent value. Else it walks the stream from `written` on: flat bytes up to the next lent value, then that value. */
 int mj__outgoing_pieces(const struct mj__outgoing *out, struct iovec *pieces) {
     uint64_t at = out->written;
     char *flat = out->flat.data + out->flat.head;
     int count = 0;
+    if (out->slot_count == 0 && at < out->queued) {
+        pieces[0] = (struct iovec){flat, (size_t)(out->queued - at)};
+        return 1;
+    }
     for (size_t i = 0; at < out->queued && count < MJ__IOV_MAX; i++) {
         const struct mj__lent_slot *slot = i < out->slot_count ? slot_at(out, i) : NULL;
         uint64_t stop = slot != NULL ? slot->at : out->queued;
@@ -70,6 +74,10 @@ int mj__outgoing_pieces(const struct mj__outgoing *out, struct iovec *pieces) {
 
 void mj__outgoing_wrote(struct mj__pool *pool, struct mj__outgoing *out, size_t count) {
     uint64_t end = out->written + count;
+    if (out->slot_count == 0) {
+        mj__buffer_consume(&out->flat, count);
+        out->written = end;
+    }
     while (out->written < end) {
         struct mj__lent_slot *slot = out->slot_count > 0 ? slot_at(out, 0) : NULL;
         uint64_t flat_end = slot != NULL ? slot->at : out->queued;

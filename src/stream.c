@@ -97,20 +97,26 @@ static int clip(int count) {
 static ssize_t socket_readv(struct mj__stream *stream, const struct iovec *parts, int count) {
     ssize_t size;
     do {
-        size = readv(stream->fd, parts, clip(count));
+        size = count == 1 ? recv(stream->fd, parts->iov_base, parts->iov_len, 0)
+                          : readv(stream->fd, parts, clip(count));
     } while (size < 0 && errno == EINTR);
     return size;
 }
 
-/* sendmsg, since writev would raise SIGPIPE. */
-static ssize_t socket_writev(struct mj__stream *stream, const struct iovec *parts, int count) {
+static ssize_t send_pieces(int fd, const struct iovec *parts, int count) {
     struct msghdr message = {
         .msg_iov = (struct iovec *)parts,
         .msg_iovlen = (size_t)clip(count),
     };
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
+}
+
+/* No writev, which would raise SIGPIPE. */
+static ssize_t socket_writev(struct mj__stream *stream, const struct iovec *parts, int count) {
     ssize_t size;
     do {
-        size = sendmsg(stream->fd, &message, MSG_NOSIGNAL);
+        size = count == 1 ? send(stream->fd, parts->iov_base, parts->iov_len, MSG_NOSIGNAL)
+                          : send_pieces(stream->fd, parts, count);
     } while (size < 0 && errno == EINTR);
     return size;
 }

@@ -18,6 +18,18 @@ local settle = require "moonjay.wait".settle
 local M = {}
 local Connection = {}
 
+-- Every argument costs each call a little, also one that is left out: those that take a key and
+-- options at most have a shorter way. The last is there to be refused.
+local SHORT = { get = true, item = true, delete = true, noop = true, version = true }
+
+local function short_method(submit)
+  return function(self, a, b, c)
+    local value, more = submit(self, a, b, c)
+    if more == nil then return value end
+    return settle(submit, value, more, self, a, b, c)
+  end
+end
+
 local function method(submit)
   return function(self, a, b, c, d, e)
     local value, more = submit(self, a, b, c, d, e)
@@ -26,7 +38,9 @@ local function method(submit)
   end
 end
 
-for name, submit in pairs(core.connection) do Connection[name] = method(submit) end
+for name, submit in pairs(core.connection) do
+  Connection[name] = (SHORT[name] and short_method or method)(submit)
+end
 
 -- incr and decr with { initial = n }: one command over meta; incr, add, incr over ascii.
 local function counter(name)

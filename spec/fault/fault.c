@@ -199,6 +199,8 @@ ssize_t __real_readv(int fd, const struct iovec *parts, int count);
 ssize_t __wrap_readv(int fd, const struct iovec *parts, int count);
 ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
+ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);
+ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
 int __real_setsockopt(int fd, int level, int option, const void *value, socklen_t size);
 int __wrap_setsockopt(int fd, int level, int option, const void *value, socklen_t size);
 int __real_getsockopt(int fd, int level, int option, void *value, socklen_t *size);
@@ -271,6 +273,19 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags) {
         ledger_add(fd, sent.msg_iov, (size_t)size);
     }
     return size;
+}
+
+/* recv and send are readv and sendmsg of one piece. */
+ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags) {
+    const struct iovec part = {bytes, size};
+    (void)flags;
+    return __wrap_readv(fd, &part, 1);
+}
+
+ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags) {
+    struct iovec part = {(void *)(uintptr_t)bytes, size};
+    const struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    return __wrap_sendmsg(fd, &message, flags);
 }
 
 int __wrap_setsockopt(int fd, int level, int option, const void *value, socklen_t size) {

@@ -81,15 +81,15 @@ struct play {
     size_t quiet;               /* requests that were quiet */
     size_t bulk;                /* large answers, and fillings */
     unsigned opened, closed;
-    bool failed;  /* it never opened */
-    bool honest;  /* the server said nothing but honest answers */
-    bool erred;   /* and errors were among them */
-    bool blamed;  /* one of them a CLIENT_ERROR to a command with a block */
-    bool calm;    /* nothing was given up, delayed or broken */
+    bool failed;     /* it never opened */
+    bool honest;     /* the server said nothing but honest answers */
+    bool erred;      /* and errors were among them */
+    bool blamed;     /* one of them a CLIENT_ERROR to a command with a block */
+    bool calm;       /* nothing was given up, delayed or broken */
     uint8_t meddled; /* CLOSES, GIVES_UP: a done function did so */
-    bool crowded; /* some request had to wait for room */
-    bool alike;   /* a quiet request has a token that others may have too */
-    bool gave_up; /* somebody no longer waits */
+    bool crowded;    /* some request had to wait for room */
+    bool alike;      /* a quiet request has a token that others may have too */
+    bool gave_up;    /* somebody no longer waits */
     bool timed_out;
     bool blocked;  /* writes did not take all, at times */
     bool fenced;   /* the silence of quiet requests is proved */
