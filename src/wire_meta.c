@@ -98,7 +98,9 @@ static int parse_plain(const char *bytes, size_t size, struct mj__reply *reply) 
         }
     }
     *reply = (struct mj__reply){
-        .code = value ? MJ__VA : bytes[0] == 'H' ? MJ__HD : MJ__EN,
+        .code = value             ? MJ__VA
+                : bytes[0] == 'H' ? MJ__HD
+                                  : MJ__EN,
         .has_value = value,
         .value_size = number,
         .opaque = at + 2,
