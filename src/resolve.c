@@ -311,7 +311,7 @@ void mj__resolver_close(struct mj__resolver *resolver) {
 
 /* Makes the eventfd through which threads wake the loop, at the first name. */
 static int listen_to_threads(struct mj__resolver *resolver, struct mj__error *error) {
-    if (resolver->watch.event != NULL) {
+    if (resolver->watch.loop != NULL) {
         return 0;
     }
     int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

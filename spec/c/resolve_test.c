@@ -354,7 +354,7 @@ static int name_without_descriptor(void) {
 }
 
 static void a_name_without_descriptor_is_an_error(void) {
-    CHECK(check_with_descriptors(8, name_without_descriptor) == 0);
+    CHECK(check_with_descriptors(9, name_without_descriptor) == 0);
 }
 
 int main(void) {
