@@ -34,18 +34,28 @@ local kind, gathered = workload:gsub("%-gathered$", "")
 -- Shared by all tasks: they go on while `going`, and count what was answered and checked.
 local going, done = true, 0
 local connections, tasks = {}, {}
-local refused -- a quiet request that failed
+
+-- Ends the program at once, whichever task found it.
+local function fail(err)
+  io.stderr:write("moonjay: ", tostring(err), "\n")
+  os.exit(1)
+end
 
 local function connect()
   local place = host:find("^/") and host
     or ("%s:%s"):format(host:find(":", 1, true) and "[" .. host .. "]" or host, port)
   local url = ("memcache://%s%s"):format(place, gathered > 0 and "?direct_read=false" or "")
-  local conn = mj.check(mj.connect(url, { on_error = function(err) refused = err end }))
+  local conn = mj.check(mj.connect(url, { on_error = fail }))
   connections[#connections + 1] = conn
   return conn
 end
 
-local function start(fn, ...) tasks[#tasks + 1] = mj.spawn(fn, ...) end
+local function start(fn, ...)
+  tasks[#tasks + 1] = mj.spawn(function(...)
+    local fine, err = pcall(fn, ...)
+    if not fine then fail(err) end
+  end, ...)
+end
 
 local function wrong(key) error(("%s: a wrong answer for %s"):format(workload, key), 0) end
 
@@ -310,7 +320,6 @@ mj.sleep(seconds / 10)
 local found = measure()
 going = false
 mj.check(mj.all(tasks))
-if refused then error(refused, 0) end
 
 print(([[{"workload":"%s","operations":%d,"seconds":%.6f,"user":%.6f,"system":%.6f,]]
   .. [["voluntary":%d,"involuntary":%d,"calls":%d}]]):format(
