@@ -43,8 +43,11 @@ end
 
 local function table_of(here, workload, two, server)
   local long = server == "long"
-  local calls = workload.name == "P2" and (long and { most = targets.calls.with_long_batches }
-    or { of_floor = targets.calls.of_floor }) or nil
+  local calls
+  if workload.name == "P2" and not two then
+    calls = long and { most = targets.calls.with_long_batches }
+      or { of_floor = targets.calls.of_floor }
+  end
   return {
     title = workload.name .. (long and " with -R 200" or "") .. (two and " on two cores" or ""),
     words = workload.words, server = server, two = two, calls = calls,

@@ -85,16 +85,19 @@ local function times(row, dalli)
 end
 
 local function notes_of(row, by, direct)
-  local notes = {}
+  local notes, disturbed, first = {}, {}, nil
   if direct then
     notes[1] = ("minimum %d %s"):format(row.times, direct >= row.times and "met" or "NOT MET")
   end
   for _, name in ipairs { "dalli", "pymemcache", "moonjay", "gathered" } do
     local one = by[name] or {}
-    if one.failed then notes[#notes + 1] = one.failed end
+    if one.failed then notes[#notes + 1] = "FAILED: " .. one.failed end
     if one.disturbed then
-      notes[#notes + 1] = ("%s DISTURBED %s"):format(name, one.disturbed)
+      disturbed[#disturbed + 1], first = name, first or one.disturbed
     end
+  end
+  if first then
+    notes[#notes + 1] = ("DISTURBED %s (%s)"):format(table.concat(disturbed, ", "), first)
   end
   return table.concat(notes, "; ")
 end

@@ -146,7 +146,7 @@ local function print_head()
     say("%s is left out: %s", name, name == "floor" and "build/bench/limit is not there"
       or "it is not installed ('make bench-deps' installs what moonjay is compared with)")
   end
-  say("medians of %d rounds of %g s; ratios round by round", rounds, seconds)
+  say("rounds: %d, of %g s each", rounds, seconds)
 end
 
 -- The runner itself keeps to the last processor: it sleeps while something is measured.
