@@ -124,6 +124,7 @@ $(BUILD)/lua_bytecode.c: $(MODULES) $(shell find lua/moonjay -type d) src/lua_mo
 
 # Specs are linked without optimizing the library anew for each.
 specs: all $(C_SPECS) $(FUZZERS) $(TOOLS) $(BUILD)/spec/proxy $(BUILD)/spec/sweep
+specs: $(BUILD)/bench/limit
 
 $(BUILD)/spec/%: spec/c/%.c $(BUILD)/libmoonjay.a | ready
 	@echo "compile $<"
@@ -264,7 +265,7 @@ lint:
 	    lint-format lint-lua
 
 lint-gcc:
-	$(SUBMAKE) specs BUILD=build/lint CFLAGS="-O2 -g -Werror"
+	$(SUBMAKE) specs bench-tools BUILD=build/lint CFLAGS="-O2 -g -Werror"
 
 lint-clang:
 	@echo "clang -Werror"

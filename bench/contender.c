@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 10 }; /* seconds, beside those that it was to take */
+enum { PATIENCE = 5 }; /* seconds, beside those that it was to take */
 
 void fail(int status, const char *format, ...) {
     va_list list;
@@ -41,9 +41,11 @@ double number(const char *what, const char *text, double least, double most) {
 
 static void give_up(int signal_number) {
     (void)signal_number;
-    static const char words[] = "the server does not answer\n";
-    ssize_t unused = write(STDERR_FILENO, words, sizeof words - 1);
-    (void)unused;
+    static const char words[] = ": the server does not answer\n";
+    const char *name = program_invocation_short_name;
+    if (write(STDERR_FILENO, name, strlen(name)) > 0 &&
+        write(STDERR_FILENO, words, sizeof words - 1) > 0)
+        _exit(WRONG);
     _exit(WRONG);
 }
 

@@ -2,12 +2,18 @@
  * Requests are made beforehand and sent over and over; a turn is one receive and one send;
  * replies are parsed, checked and thrown away. What a client costs beyond this is its own.
  *
- *     limit MODE [--depth N] [--connections N] [--seconds S] [--size BYTES] HOST PORT [SECONDS]
+ *     limit MODE [OPTION N]... HOST PORT [SECONDS]
  *
  * MODE is get, mg, set, ms, multi-get, mixed (one set in ten, else get), large (get of 1 MiB), or
- * a workload of the tables: P1, P2, ..., a short form of these (see `plans`). The depth is how
- * many requests of a connection are in flight, with multi-get how many keys a request asks for.
- * A HOST that begins with / is the path of a unix socket; its PORT is 0.
+ * a workload of the tables, P1, P2, ..., which is short for one of these with options (see
+ * `plans`). A HOST that begins with / is the path of a unix socket; its PORT is 0.
+ *
+ *     --depth N         requests of a connection in flight; with multi-get: keys of a request
+ *     --gather N        as many must be answered before it asks again, at most the depth: with 1
+ *                       it keeps the depth, with more it sends and wakes less often
+ *     --connections N   each with requests of its own in flight
+ *     --size BYTES      of each value
+ *     --seconds S       to measure, if SECONDS do not say so
  *
  * It stores what it asks for, warms up for a tenth of the time, measures, and prints a line of
  * JSON. `operations` (keys, with multi-get), `user` and `system` (CPU seconds of this process),
@@ -39,35 +45,45 @@ enum {
 
 /* ---- what to measure ---- */
 
+/* What is not said is one: a request in flight, a connection, a second; and 100 bytes. */
 static const struct plan plans[] = {
-    {"get", GET, 1, 1, 100, 1, NULL, NULL},
-    {"mg", MG, 1, 1, 100, 1, NULL, NULL},
-    {"set", SET, 1, 1, 100, 1, NULL, NULL},
-    {"ms", MS, 1, 1, 100, 1, NULL, NULL},
-    {"multi-get", MULTI_GET, 100, 1, 100, 1, NULL, NULL},
-    {"mixed", MIXED, 1, 1, 100, 1, NULL, NULL},
-    {"large", GET, 1, 1, 1 << 20, 1, NULL, NULL},
-    {"P1", GET, 1, 1, 100, 1, NULL, NULL},
-    {"P2", MG, 100, 1, 100, 1, NULL, NULL},
-    {"P3", MULTI_GET, 100, 1, 100, 1, NULL, NULL},
-    {"P4a", SET, 1, 1, 100, 1, NULL, NULL},
-    {"P4b", SET, 100, 1, 100, 1, NULL, NULL},
-    {"P5", GET, 1, 1, 1 << 20, 1, NULL, NULL},
-    {"P5s", GET, 1, 1, 1 << 20, 1, NULL, NULL},
-    {"P6", GET, 1, 50, 100, 1, NULL, NULL},
-    {"P7", MIXED, 1, 50, 100, 1, NULL, NULL},
+    {.name = "get", .mode = GET},
+    {.name = "mg", .mode = MG},
+    {.name = "set", .mode = SET},
+    {.name = "ms", .mode = MS},
+    {.name = "multi-get", .mode = MULTI_GET, .depth = 100},
+    {.name = "mixed", .mode = MIXED},
+    {.name = "large", .mode = GET, .size = 1 << 20},
+    {.name = "P1", .mode = GET},
+    {.name = "P2", .mode = MG, .depth = 100, .gather = 100},
+    {.name = "P3", .mode = MULTI_GET, .depth = 100},
+    {.name = "P4a", .mode = SET},
+    {.name = "P4b", .mode = SET, .depth = 100, .gather = 100},
+    {.name = "P5", .mode = GET, .size = 1 << 20},
+    {.name = "P5s", .mode = GET, .size = 1 << 20},
+    {.name = "P6", .mode = GET, .connections = 50},
+    {.name = "P7", .mode = MIXED, .connections = 50},
 };
 
 static struct plan plan_named(const char *name) {
     for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
-        if (strcmp(plans[i].name, name) == 0)
-            return plans[i];
+        if (strcmp(plans[i].name, name) == 0) {
+            struct plan plan = plans[i];
+            plan.depth = plan.depth ? plan.depth : 1;
+            plan.gather = plan.gather ? plan.gather : 1;
+            plan.connections = plan.connections ? plan.connections : 1;
+            plan.size = plan.size ? plan.size : 100;
+            plan.seconds = 1;
+            return plan;
+        }
     fail(UNKNOWN, "there is no mode %s", name);
 }
 
 static void plan_option(struct plan *plan, const char *name, const char *text) {
     if (strcmp(name, "--depth") == 0)
         plan->depth = (int)number(name, text, 1, DEPTH_MOST);
+    else if (strcmp(name, "--gather") == 0)
+        plan->gather = (int)number(name, text, 1, DEPTH_MOST);
     else if (strcmp(name, "--connections") == 0)
         plan->connections = (int)number(name, text, 1, CONNECTIONS_MOST);
     else if (strcmp(name, "--size") == 0)
@@ -100,6 +116,10 @@ static struct plan plan_read(char **words) {
     plan.port = places[1];
     if (count == 3)
         plan_option(&plan, "--seconds", places[2]);
+    if (plan.gather > plan.depth)
+        plan.gather = plan.depth;
+    if (plan.mode == MULTI_GET)
+        plan.gather = 1; /* one request is all there is */
     if ((double)plan.depth * (double)plan.size > SENT_MOST / 2.0)
         fail(MISUSED, "depth times size is more than %d bytes", SENT_MOST / 2);
     return plan;
@@ -196,10 +216,10 @@ static void measure(struct pool *pool, const struct plan *plan, struct tally *ta
     measured.calls = (long long)(tally->calls - warm.calls);
     for (int i = 0; i < pool->count; i++)
         link_drain(&pool->links[i], tally);
-    char more[128];
+    char more[160];
     snprintf(more, sizeof more,
-             ",\"depth\":%d,\"connections\":%d,\"size\":%zu,\"answered\":%llu", plan->depth,
-             plan->connections, plan->size, tally->operations);
+             ",\"depth\":%d,\"gather\":%d,\"connections\":%d,\"size\":%zu,\"answered\":%llu",
+             plan->depth, plan->gather, plan->connections, plan->size, tally->operations);
     measured_print(&measured, more);
 }
 

@@ -15,7 +15,8 @@ enum { MIXED_CYCLE = 10 }; /* in MIXED one request in so many is a set, the othe
 struct plan {
     const char *name;
     enum mode mode;
-    int depth, connections;
+    int depth, gather; /* requests in flight; how many of them must end before more are sent */
+    int connections;
     size_t size; /* of a value */
     double seconds;
     const char *host, *port;
@@ -56,7 +57,8 @@ struct link {
     int fd;
     const struct script *script;
     int next_request, next_answer; /* places in the script's circles */
-    int in_flight;
+    int in_flight, unasked;        /* unasked: answered, and not sent again yet */
+    int gather;
     char *room; /* for replies */
     size_t room_size, have;
 };
@@ -74,7 +76,7 @@ void link_play(struct link *link, const struct script *script, int first);
 /* Asks for the next so many of the script, in one send. */
 void link_send(struct link *link, int requests, struct tally *tally);
 
-/* One receive; then one send that asks again for as many as were answered. */
+/* One receive; then one send that asks again for as many as were answered, if they suffice. */
 void link_turn(struct link *link, struct tally *tally);
 
 /* Takes the answers that are still to come, and asks for nothing. */

@@ -44,6 +44,7 @@ void link_open(struct link *link, const struct plan *plan) {
     size_t reply = plan->size + 128; /* one whole, with its lines */
     link->room_size = reply > RECEIVE_LEAST ? reply : RECEIVE_LEAST;
     link->room = allocate(link->room_size, 1);
+    link->gather = plan->gather;
     link->fd =
         *plan->host == '/' ? connect_unix(plan->host) : connect_tcp(plan->host, plan->port);
 }
@@ -149,9 +150,11 @@ static int link_take(struct link *link, struct tally *tally) {
 
 void link_turn(struct link *link, struct tally *tally) {
     link_receive(link, tally);
-    int done = link_take(link, tally);
-    if (done > 0)
-        link_send(link, done, tally);
+    link->unasked += link_take(link, tally);
+    if (link->unasked >= link->gather) {
+        link_send(link, link->unasked, tally);
+        link->unasked = 0;
+    }
 }
 
 void link_drain(struct link *link, struct tally *tally) {

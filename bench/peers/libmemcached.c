@@ -37,7 +37,7 @@ typedef int turn_fn(struct bench *bench);
 
 static void check(const struct bench *bench, memcached_return_t code, const char *what) {
     if (memcached_failed(code))
-        fail(WRONG, "%s: %s", what, memcached_last_error_message(bench->clients[0]));
+        fail(WRONG, "%s: %s", what, memcached_strerror(bench->clients[0], code));
 }
 
 /* ---- one request each ---- */
