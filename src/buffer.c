@@ -5,27 +5,24 @@
 #include <string.h>
 
 enum {
-    CLASSES = 13,          /* 16 KiB, 32 KiB ... 64 MiB */
-    KEPT_SMALL = 64,       /* at most so many of the smallest are kept for later, */
-    KEPT_BYTES = 16 << 20, /* and of larger ones so many bytes */
-    KEPT_LARGE = 64        /* and blocks */
+    CLASSES = 12,          /* 32 KiB, 64 KiB ... 64 MiB */
+    KEPT_BYTES = 16 << 20, /* at most this much is kept for later, */
+    KEPT_BLOCKS = 64       /* in so many blocks */
 };
 
 struct free_block {
     struct free_block *next;
 };
 
-struct mj__pool {
-    size_t *used, limit;
+struct mj__large_blocks {
     struct free_block *free[CLASSES];
-    size_t kept_small, kept_large;
-    size_t kept_bytes; /* of the large ones */
+    size_t bytes, blocks;
 };
 
 /* The class whose blocks hold `want` bytes; CLASSES when none does. */
 static unsigned class_of(size_t want, size_t *size) {
     unsigned index = 0;
-    *size = MJ__BLOCK;
+    *size = 2 * MJ__BLOCK;
     while (*size < want && index < CLASSES) {
         *size *= 2;
         index++;
@@ -37,8 +34,9 @@ static unsigned class_of(size_t want, size_t *size) {
 }
 
 struct mj__pool *mj__pool_open(size_t *used, size_t limit) {
-    struct mj__pool *pool = calloc(1, sizeof *pool);
+    struct mj__pool *pool = calloc(1, sizeof *pool + sizeof *pool->large);
     if (pool != NULL) {
+        pool->large = (struct mj__large_blocks *)(pool + 1);
         pool->used = used;
         pool->limit = limit;
     }
@@ -46,15 +44,20 @@ struct mj__pool *mj__pool_open(size_t *used, size_t limit) {
 }
 
 void mj__pool_trim(struct mj__pool *pool) {
+    struct mj__large_blocks *large = pool->large;
     for (unsigned i = 0; i < CLASSES; i++) {
-        while (pool->free[i] != NULL) {
-            struct free_block *block = pool->free[i];
-            pool->free[i] = block->next;
+        while (large->free[i] != NULL) {
+            struct free_block *block = large->free[i];
+            large->free[i] = block->next;
             free(block);
         }
     }
-    *pool->used -= pool->kept_small * MJ__BLOCK + pool->kept_bytes;
-    pool->kept_small = pool->kept_large = pool->kept_bytes = 0;
+    *pool->used -= large->bytes + pool->spares * MJ__BLOCK;
+    while (pool->spares > 0) {
+        free(mj__pool_take_spare(pool));
+    }
+    large->bytes = 0;
+    large->blocks = 0;
 }
 
 void mj__pool_close(struct mj__pool *pool) {
@@ -68,70 +71,60 @@ static bool is_over(const struct mj__pool *pool, size_t more) {
     return pool->limit != 0 && (*pool->used > pool->limit || more > pool->limit - *pool->used);
 }
 
-static char *pop(struct mj__pool *pool, unsigned index) {
-    struct free_block *block = pool->free[index];
-    pool->free[index] = block->next;
-    return (char *)block;
-}
-
-static void push(struct mj__pool *pool, unsigned index, char *bytes) {
-    struct free_block *block = (struct free_block *)(void *)bytes;
-    block->next = pool->free[index];
-    pool->free[index] = block;
-}
-
-/* A connection that talks borrows and gives back small blocks in every turn: that comes first. */
-char *mj__pool_take(struct mj__pool *pool, size_t want, size_t *size) {
-    if (want <= MJ__BLOCK && pool->free[0] != NULL) {
-        pool->kept_small--;
-        *size = MJ__BLOCK;
-        return pop(pool, 0);
-    }
-    unsigned index = class_of(want, size);
-    if (index > 0 && index < CLASSES && pool->free[index] != NULL) {
-        pool->kept_bytes -= *size;
-        pool->kept_large--;
-        return pop(pool, index);
-    }
-    if (is_over(pool, *size)) {
+static char *make_block(struct mj__pool *pool, size_t size) {
+    if (is_over(pool, size)) {
         mj__pool_trim(pool);
-        if (is_over(pool, *size)) {
+        if (is_over(pool, size)) {
             return NULL;
         }
     }
-    char *block = malloc(*size);
-    *pool->used += block != NULL ? *size : 0;
+    char *block = malloc(size);
+    *pool->used += block != NULL ? size : 0;
     return block;
 }
 
+char *mj__pool_take(struct mj__pool *pool, size_t want, size_t *size) {
+    if (want <= MJ__BLOCK) {
+        *size = MJ__BLOCK;
+        return pool->spare != NULL ? mj__pool_take_spare(pool) : make_block(pool, MJ__BLOCK);
+    }
+    struct mj__large_blocks *large = pool->large;
+    unsigned index = class_of(want, size);
+    if (index == CLASSES || large->free[index] == NULL) {
+        return make_block(pool, *size);
+    }
+    struct free_block *block = large->free[index];
+    large->free[index] = block->next;
+    large->bytes -= *size;
+    large->blocks--;
+    return (char *)block;
+}
+
 void mj__pool_give(struct mj__pool *pool, char *block, size_t size) {
+    struct mj__large_blocks *large = pool->large;
+    size_t class_size;
     if (block == NULL) {
         return;
     }
-    if (size == MJ__BLOCK && pool->kept_small < KEPT_SMALL) {
-        pool->kept_small++;
-        push(pool, 0, block);
+    if (size == MJ__BLOCK && pool->spares < MJ__SPARES_MAX) {
+        mj__pool_give_spare(pool, block);
         return;
     }
-    size_t class_size;
     unsigned index = class_of(size, &class_size);
-    if (index == 0 || index == CLASSES || pool->kept_bytes + size > KEPT_BYTES ||
-        pool->kept_large == KEPT_LARGE) {
+    if (size == MJ__BLOCK || index == CLASSES || large->bytes + size > KEPT_BYTES ||
+        large->blocks == KEPT_BLOCKS) {
         *pool->used -= size;
         free(block);
         return;
     }
-    pool->kept_bytes += size;
-    pool->kept_large++;
-    push(pool, index, block);
+    struct free_block *kept = (struct free_block *)(void *)block;
+    kept->next = large->free[index];
+    large->free[index] = kept;
+    large->bytes += size;
+    large->blocks++;
 }
 
 int mj__buffer_grow(struct mj__pool *pool, struct mj__buffer *buffer, size_t room) {
-    if (buffer->data == NULL) {
-        buffer->data = mj__pool_take(pool, room, &buffer->size);
-        buffer->size = buffer->data != NULL ? buffer->size : 0;
-        return buffer->data != NULL ? 0 : -1;
-    }
     size_t length = mj__buffer_length(buffer);
     if (room > SIZE_MAX / 4 - length) {
         return -1;

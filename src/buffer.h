@@ -9,9 +9,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct mj__pool;
-
 enum { MJ__BLOCK = 16384 }; /* the smallest block, and a connection's receive buffer */
+
+/* The smallest blocks that wait to be lent again. They come and go in every turn of a connection
+ * that talks, so both are done in place. */
+struct mj__spare {
+    struct mj__spare *next;
+};
+
+enum { MJ__SPARES_MAX = 64 };
+
+struct mj__pool {
+    struct mj__spare *spare;
+    size_t spares;
+    struct mj__large_blocks *large;
+    size_t *used, limit;
+};
 
 /* Counts every block it holds or lends in *used, which others may count in too, and lends none that
  * would take it past `limit` (0: no limit). NULL: no memory. */
@@ -24,6 +37,20 @@ void mj__pool_trim(struct mj__pool *);
 char *mj__pool_take(struct mj__pool *, size_t want, size_t *size);
 /* `size` as take gave it. NULL is harmless. */
 void mj__pool_give(struct mj__pool *, char *block, size_t size);
+
+static inline char *mj__pool_take_spare(struct mj__pool *pool) {
+    struct mj__spare *block = pool->spare;
+    pool->spare = block->next;
+    pool->spares--;
+    return (char *)block;
+}
+
+static inline void mj__pool_give_spare(struct mj__pool *pool, char *bytes) {
+    struct mj__spare *block = (struct mj__spare *)(void *)bytes;
+    block->next = pool->spare;
+    pool->spare = block;
+    pool->spares++;
+}
 
 /* Bytes from head to tail wait in a block of `size`. All zero is empty. */
 struct mj__buffer {
@@ -46,7 +73,15 @@ int mj__buffer_grow(struct mj__pool *, struct mj__buffer *, size_t room);
  * changed. */
 static inline int mj__buffer_reserve(struct mj__pool *pool, struct mj__buffer *buffer,
                                      size_t room) {
-    return buffer->size - buffer->tail >= room ? 0 : mj__buffer_grow(pool, buffer, room);
+    if (buffer->size - buffer->tail >= room) {
+        return 0;
+    }
+    if (buffer->data == NULL && room <= MJ__BLOCK && pool->spare != NULL) {
+        buffer->data = mj__pool_take_spare(pool);
+        buffer->size = MJ__BLOCK;
+        return 0;
+    }
+    return mj__buffer_grow(pool, buffer, room);
 }
 
 /* Takes bytes off the front; an empty buffer begins at the front of its block again. */
@@ -59,10 +94,12 @@ static inline void mj__buffer_consume(struct mj__buffer *buffer, size_t count) {
 
 /* Gives the block back, whatever is in it. */
 static inline void mj__buffer_release(struct mj__pool *pool, struct mj__buffer *buffer) {
-    if (buffer->data != NULL) {
+    if (buffer->size == MJ__BLOCK && pool->spares < MJ__SPARES_MAX) {
+        mj__pool_give_spare(pool, buffer->data);
+    } else {
         mj__pool_give(pool, buffer->data, buffer->size);
-        *buffer = (struct mj__buffer){0};
     }
+    *buffer = (struct mj__buffer){0};
 }
 
 #endif

@@ -79,7 +79,7 @@ static char *copy(lua_State *L, int index, size_t *size) {
     return block != NULL ? memcpy(block, text, *size + 1) : NULL;
 }
 
-/* Pushes "TEXT\nstack traceback:..." for the error and its text at 2 and 3: the traceback that
+/* Pushes "TEXT\nstack traceback:..." for the error and its text at 1 and 2: the traceback that
  * was kept when the error passed through mj.deadline, or that of the dead coroutine. */
 static void push_traceback(lua_State *L, struct mj__task *task) {
     if (task->traced) {
@@ -87,8 +87,8 @@ static void push_traceback(lua_State *L, struct mj__task *task) {
         lua_rawgeti(L, -1, (int)task->slot + 1);
         if (lua_istable(L, -1)) {
             lua_rawgeti(L, -1, 1);
-            if (lua_rawequal(L, -1, 2)) {
-                lua_pushvalue(L, 3);
+            if (lua_rawequal(L, -1, 1)) {
+                lua_pushvalue(L, 2);
                 lua_pushliteral(L, "\n");
                 lua_rawgeti(L, -4, 2);
                 lua_concat(L, 3);
@@ -96,19 +96,18 @@ static void push_traceback(lua_State *L, struct mj__task *task) {
             }
         }
     }
-    luaL_traceback(L, task->L, lua_tostring(L, 3), 0);
+    luaL_traceback(L, task->L, lua_tostring(L, 2), 0);
 }
 
-static int find_words(lua_State *L) {
-    struct words *words = lua_touserdata(L, 1);
+static void find_words(lua_State *L, void *arg) {
+    struct words *words = arg;
     lua_pushvalue(words->task->L, -1);
     lua_xmove(words->task->L, L, 1);
-    push_text(L, 2);
-    words->text = copy(L, 3, &words->text_size);
+    push_text(L, 1);
+    words->text = copy(L, 2, &words->text_size);
     push_traceback(L, words->task);
     size_t ignored;
     words->traceback = copy(L, -1, &ignored);
-    return 0;
 }
 
 /* An error whose own __tostring fails has no words; for others there may be no memory. */

@@ -46,12 +46,11 @@ struct failure {
     const struct mj__error *error;
 };
 
-static int push_failure(lua_State *L) {
-    const struct failure *failure = lua_touserdata(L, 1);
+static void push_failure(lua_State *L, void *arg) {
+    const struct failure *failure = arg;
     const char *server = mj__lua_conn_name(failure->self);
     int count = mj__lua_fail(L, failure->error, failure->op, NULL, 0, server);
     lua_xmove(L, mj__task_stack(failure->task), count);
-    return 0;
 }
 
 void mj__lua_wake_failed(struct mj__lua_conn *self, struct mj__task *task, const char *op,
@@ -194,9 +193,9 @@ static void answer_lost(mj__done_fn *done, void *arg, bool more) {
     }
 }
 
-static int hand_over(lua_State *L) {
-    mj__batch_hand_over(lua_touserdata(L, 1));
-    return 0;
+static void hand_over(lua_State *L, void *batch) {
+    (void)L;
+    mj__batch_hand_over(batch);
 }
 
 /* A finalizer of the script's may throw where an answer is made, which is no fault of the answer:
@@ -280,10 +279,10 @@ static bool push_on_error(lua_State *L, struct mj__lua_conn *self) {
 }
 
 /* The handler runs as a task of its own: it may wait, and it never meets a half-parsed buffer. */
-static int notify(lua_State *L) {
-    const struct quiet_failure *failure = lua_touserdata(L, 1);
+static void notify(lua_State *L, void *arg) {
+    const struct quiet_failure *failure = arg;
     if (!push_on_error(L, failure->self) || failure->self->conn == NULL) {
-        return 0; /* it was collected meanwhile: then no on_error is called */
+        return; /* it was collected meanwhile: then no on_error is called */
     }
     lua_pushlightuserdata(L, (void *)(uintptr_t)&notify_key);
     lua_rawget(L, LUA_REGISTRYINDEX);
@@ -294,7 +293,6 @@ static int notify(lua_State *L) {
                        mj__lua_conn_name(failure->self));
     mj__lua_never_again(L);
     lua_call(L, 2, 0);
-    return 0;
 }
 
 static void on_quiet_failed(void *arg, struct mj__conn *conn, const struct mj__error *error,

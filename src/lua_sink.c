@@ -81,11 +81,11 @@ static bool is_disturbed(lua_State *L, const struct sink *sink) {
            (sink->committed > 0 && length(L, sink) != sink->before + sink->committed);
 }
 
-static int call_reserve(lua_State *L) {
-    struct sink *sink = lua_touserdata(L, 1);
+static void call_reserve(lua_State *L, void *arg) {
+    struct sink *sink = arg;
     sink->disturbed = is_disturbed(L, sink);
     if (sink->disturbed) {
-        return 0;
+        return;
     }
     if (sink->committed == 0) {
         sink->before = length(L, sink);
@@ -95,16 +95,14 @@ static int call_reserve(lua_State *L) {
     lua_call(L, 2, 2);
     sink->room = *(char *const *)lua_topointer(L, -2); /* a cdata that holds the pointer */
     sink->got = (size_t)lua_tonumber(L, -1);
-    return 0;
 }
 
-static int call_commit(lua_State *L) {
-    struct sink *sink = lua_touserdata(L, 1);
+static void call_commit(lua_State *L, void *arg) {
+    struct sink *sink = arg;
     push_method(L, sink, "commit");
     lua_pushnumber(L, (lua_Number)sink->got);
     lua_call(L, 2, 0);
     sink->committed += sink->got;
-    return 0;
 }
 
 static char *reserve(struct mj__sink *base, size_t want, size_t *got) {
@@ -124,10 +122,10 @@ static void commit(struct mj__sink *base, size_t count) {
 }
 
 /* Takes back what was committed. */
-static int restore(lua_State *L) {
-    struct sink *sink = lua_touserdata(L, 1);
+static void restore(lua_State *L, void *arg) {
+    struct sink *sink = arg;
     if (is_disturbed(L, sink)) {
-        return 0;
+        return;
     }
     push_method(L, sink, "get");
     lua_pushnumber(L, (lua_Number)sink->before);
@@ -137,7 +135,6 @@ static int restore(lua_State *L) {
     push_method(L, sink, "put");
     lua_pushvalue(L, -3);
     lua_call(L, 2, 0);
-    return 0;
 }
 
 static void release(struct sink *sink, bool failed) {
@@ -150,15 +147,13 @@ static void release(struct sink *sink, bool failed) {
 
 /* A value that came whole with its line was not read into the buffer yet. */
 static void take_whole(lua_State *L, struct sink *sink, const struct mj__answer *answer) {
+    int top = lua_gettop(L);
     sink->want = (size_t)answer->reply.value_size;
-    lua_pushcfunction(L, call_reserve);
-    lua_pushlightuserdata(L, sink);
-    lua_call(L, 1, 0);
+    call_reserve(L, sink);
     memcpy(sink->room, answer->value, sink->want);
     sink->got = sink->want;
-    lua_pushcfunction(L, call_commit);
-    lua_pushlightuserdata(L, sink);
-    lua_call(L, 1, 0);
+    call_commit(L, sink);
+    lua_settop(L, top);
 }
 
 static int push_disturbed(lua_State *L, const struct sink *sink,

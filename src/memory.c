@@ -102,9 +102,9 @@ void *mj__memory_allocate(void *arg, void *block, size_t old_size, size_t size) 
 
 /* ---- relief ---- */
 
-static int collect(lua_State *L) {
+static void collect(lua_State *L, void *arg) {
+    (void)arg;
     lua_gc(L, LUA_GCCOLLECT, 0);
-    return 0;
 }
 
 /* LuaJIT does not collect when memory runs out, and by itself only once use has doubled: near the

@@ -71,15 +71,13 @@ struct mj__resolver *mj__runtime_resolver(struct mj__runtime *runtime,
 /* A closure made once: lua_cpcall would make one for every call. */
 static int trampoline(lua_State *L) {
     struct mj__runtime *runtime = mj__runtime_of(L);
-    lua_CFunction fn = runtime->protected_fn;
-    lua_pushlightuserdata(L, runtime->protected_arg);
-    fn(L);
+    runtime->protected_fn(L, runtime->protected_arg);
     return 0;
 }
 
 /* What is called is not pushed as light userdata: LuaJIT may allocate for an address from a part
  * of memory that it has not met yet, and throw, which only the call itself may. */
-int mj__runtime_protect(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
+int mj__runtime_protect(struct mj__runtime *runtime, mj__protected_fn *fn, void *arg) {
     lua_State *L = runtime->L;
     if (L == NULL) {
         return -1;
@@ -107,7 +105,7 @@ bool mj__runtime_protecting(const struct mj__runtime *runtime) {
     return runtime->protecting > 0;
 }
 
-int mj__runtime_insist(struct mj__runtime *runtime, lua_CFunction fn, void *arg) {
+int mj__runtime_insist(struct mj__runtime *runtime, mj__protected_fn *fn, void *arg) {
     int status, tries = 0;
     do {
         status = mj__runtime_protect(runtime, fn, arg);

@@ -23,14 +23,16 @@ struct mj__pool *mj__runtime_pool(struct mj__runtime *);
  * now, and may still use the loop and the pool. */
 bool mj__runtime_closing(const struct mj__runtime *);
 
-/* Calls fn(L, arg) under lua_pcall on the main thread, from a callback of the loop: fn finds arg
- * as light userdata, its only argument. 0; -1 when memory ran out, or 1 when it threw otherwise;
+typedef void mj__protected_fn(lua_State *L, void *arg);
+
+/* Calls fn(L, arg) under lua_pcall on the main thread, from a callback of the loop; its stack is
+ * empty, and what it leaves there is dropped. 0; -1 when memory ran out, or 1 when it threw otherwise;
  * the error is then reported to the host's error function, once. Leaves the stack as it was.
  * Allocates nothing itself. */
-int mj__runtime_protect(struct mj__runtime *, lua_CFunction fn, void *arg);
+int mj__runtime_protect(struct mj__runtime *, mj__protected_fn *, void *arg);
 /* The same for an fn that may be called again: what a finalizer of the script's throws, where fn
  * collects garbage, does not keep it from its work. */
-int mj__runtime_insist(struct mj__runtime *, lua_CFunction fn, void *arg);
+int mj__runtime_insist(struct mj__runtime *, mj__protected_fn *, void *arg);
 /* True inside one of these: what runs of a script's now is a finalizer. */
 bool mj__runtime_protecting(const struct mj__runtime *);
 

@@ -119,7 +119,7 @@ struct mj__runtime {
     int anchors, handles, interrupts, traces,
         owned; /* registry references, see mj__tasks_open */
     int task_meta, group_meta, deadline_meta, trampoline;
-    lua_CFunction protected_fn; /* what mj__runtime_protect is about to call */
+    mj__protected_fn *protected_fn; /* what mj__runtime_protect is about to call */
     void *protected_arg;
     const void *globals;
 

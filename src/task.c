@@ -94,10 +94,9 @@ struct interruption {
     struct mj__interrupted what;
 };
 
-static int keep_interruption(lua_State *L) {
-    struct interruption *interruption = lua_touserdata(L, 1);
+static void keep_interruption(lua_State *L, void *arg) {
+    struct interruption *interruption = arg;
     keep_error(L, interruption->task, &interruption->what, interruption->deadline);
-    return 0;
 }
 
 static void abandon_nothing(struct mj__task *task, void *arg, uint64_t tag,

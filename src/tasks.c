@@ -204,11 +204,11 @@ static void make_spare(struct mj__runtime *runtime, struct mj__task *task) {
 
 /* Puts the results, or the error, into the environment of the task's handle. What may throw
  * comes before anything is moved. */
-static int keep_results(lua_State *L) {
-    struct mj__task *task = lua_touserdata(L, 1);
+static void keep_results(lua_State *L, void *arg) {
+    struct mj__task *task = arg;
     int count = task->failed ? 1 : task->count;
     if (lua_checkstack(L, count + 8) == 0) {
-        return 0;
+        return;
     }
     lua_rawgeti(L, LUA_REGISTRYINDEX, task->runtime->handles);
     lua_rawgeti(L, -1, (int)task->slot + 1);
@@ -218,11 +218,10 @@ static int keep_results(lua_State *L) {
     }
     lua_xmove(task->L, L, count);
     for (int i = count; i > 0; i--) {
-        lua_rawseti(L, 4, i);
+        lua_rawseti(L, 3, i);
     }
-    lua_setfenv(L, 3);
+    lua_setfenv(L, 2);
     task->handle->count = task->failed ? MJ__FAILED : count;
-    return 0;
 }
 
 static void fill_handle(struct mj__runtime *runtime, struct mj__task *task) {
@@ -281,12 +280,11 @@ void mj__tasks_settle(struct mj__deferred *settle) {
 /* ---- running ---- */
 
 /* A task that yields outside any coroutine of its own, and not to wait, yields to nobody. */
-static int push_stray_yield(lua_State *L) {
-    struct mj__task *task = lua_touserdata(L, 1);
+static void push_stray_yield(lua_State *L, void *arg) {
+    struct mj__task *task = arg;
     lua_pushliteral(L, "coroutine.yield outside a coroutine: to let other tasks run, "
                        "call mj.sleep(0)");
     lua_xmove(L, task->L, 1);
-    return 0;
 }
 
 static void end_stray(struct mj__runtime *runtime, struct mj__task *task) {
