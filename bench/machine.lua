@@ -31,6 +31,7 @@ function M.describe()
     system = field("/etc/os-release", 'PRETTY_NAME="([^"]*)"') or "Linux",
     luajit = jit.version,
     memcached = contenders.first_line { "memcached", "--version" },
+    commit = contenders.first_line { "git", "describe", "--always", "--dirty" },
     date = os.date "!%Y-%m-%d %H:%M UTC",
   }
 end

@@ -21,7 +21,7 @@ local servers = require "bench.servers"
 local watch = require "bench.watch"
 
 local BUDGET = 580 -- seconds, for all of it
-local OVERHEAD = 0.3 -- of a run beyond what it measures: starting, storing, warming up
+local OVERHEAD = 0.3 -- of a run beyond what it measures: a guess, until some have been made
 
 local say = report.say
 
@@ -60,12 +60,20 @@ local begun = posix.now()
 
 local function left() return BUDGET - (posix.now() - begun) end
 
+local spent = { runs = 0, seconds = 0 }
+
+-- Seconds for a run: what runs have taken so far.
+local function time_of_run()
+  if spent.runs < 20 then return 1.1 * seconds + OVERHEAD end
+  return spent.seconds / spent.runs
+end
+
 local function time_of_round(table_plan)
   local runs = 0
   for _, entry in ipairs(table_plan.entries) do
     if not entry.unknown then runs = runs + 1 end
   end
-  return runs * (1.1 * seconds + OVERHEAD)
+  return runs * time_of_run()
 end
 
 -- One run of one entry, which is marked where it has nothing to say, or failed.
@@ -74,6 +82,9 @@ local function run_once(entry, place, server, round)
   local before = watch.read(server.pid, place.watched)
   local result, reason = contenders.run(entry.contender, entry.workload, server,
     { seconds = seconds, core = place.client })
+  if reason ~= "unknown" then
+    spent.runs, spent.seconds = spent.runs + 1, spent.seconds + posix.now() - before.at
+  end
   if result then
     result.round = round
     result.disturbed = watch.compare(before, watch.read(server.pid, place.watched), result)
@@ -125,20 +136,18 @@ if not where.memcached then refuse "memcached is not installed ('make deps' inst
 where.contenders = {}
 for _, contender in ipairs(here) do where.contenders[contender.name] = contender.version end
 
-local function fit_rounds()
+-- How many rounds of this table leave time for as many of all that follow.
+local function fitting_rounds(first)
   local estimate = 0
-  for _, table_plan in ipairs(plan) do estimate = estimate + time_of_round(table_plan) end
-  local fitting = math.max(1, math.min(rounds, math.floor(left() / estimate)))
-  if fitting < rounds then
-    say("%d rounds would take more than ten minutes: at most %d are made", rounds, fitting)
-  end
-  return fitting
+  for i = first, #plan do estimate = estimate + time_of_round(plan[i]) end
+  return math.max(1, math.min(rounds, math.floor(left() / estimate)))
 end
 
 local function print_head()
   say("%s, %d processors, %d MiB; %s, Linux %s", where.cpu, where.processors,
     where.memory_mib, where.system, where.kernel)
   say("%s; %s, one thread; %s", where.date, where.memcached, where.luajit)
+  if where.commit then say("commit: %s", where.commit) end
   for _, contender in ipairs(here) do
     if contender.version then say("%s: %s", contender.name, contender.version) end
   end
@@ -158,6 +167,9 @@ end
 local function print_table(table_plan, made)
   if made == 0 then return say("\n%s: left out, ten minutes are over", table_plan.title) end
   if not table_plan.dalli then report.table(table_plan) end
+  if made < rounds then
+    say("%s: %d of %d rounds, to end within ten minutes", table_plan.title, made, rounds)
+  end
 end
 
 local function raw(table_plan)
@@ -179,10 +191,10 @@ local function write_json()
 end
 
 step_aside()
-rounds = fit_rounds()
 print_head()
-for _, table_plan in ipairs(plan) do
-  print_table(table_plan, measure(table_plan, table_plan.two and two or one, rounds))
+for i, table_plan in ipairs(plan) do
+  local place = table_plan.two and two or one
+  print_table(table_plan, measure(table_plan, place, fitting_rounds(i)))
 end
 report.dalli(plan)
 write_json()
