@@ -85,8 +85,10 @@ def run(workloads):
     try:
         workload, host, port, seconds = sys.argv[1:]
         port, seconds = int(port), float(seconds)
+        if not 0.01 <= seconds <= 600:
+            raise ValueError
     except ValueError:
-        print(program + ": it takes WORKLOAD HOST PORT SECONDS", file=sys.stderr)
+        print(program + ": it takes WORKLOAD HOST PORT SECONDS (0.01 to 600)", file=sys.stderr)
         sys.exit(2)
     if workload not in workloads:
         print(program + ": there is no workload " + workload, file=sys.stderr)
