@@ -325,9 +325,11 @@ void mj__conn_readable(struct mj__conn *conn) {
         mj__conn_fail(conn, &error);
         return;
     }
-    struct iovec room[2];
+    struct iovec room[2], value = {NULL, 0};
     int rooms = 0;
-    struct iovec value = mj__value_room(conn);
+    if (conn->incoming.to != MJ__NO_VALUE) {
+        value = mj__value_room(conn);
+    }
     if (value.iov_len > 0) {
         room[rooms++] = value;
     }
