@@ -67,11 +67,12 @@ static bool meta_identity(const struct mj__conn *conn, const struct mj__request 
                          memcmp(reply->opaque, request->opaque, MJ__OPAQUE_SIZE) == 0;
     }
     const char *key = mj__requests_key(&conn->requests, request->key_at);
-    if (request->bits & MJ__USER_OPAQUE) {
-        return echo_matches(reply->opaque, reply->opaque_size, key + request->key_size,
-                            request->token_size, bare);
+    bool with_token = (request->bits & MJ__USER_OPAQUE) != 0;
+    if (with_token && !echo_matches(reply->opaque, reply->opaque_size, key + request->key_size,
+                                    request->token_size, bare)) {
+        return false;
     }
-    if (reply->opaque != NULL) {
+    if (!with_token && reply->opaque != NULL) {
         return false; /* it asked for no token: this is another's */
     }
     return !(request->bits & MJ__USER_KEY) || key_echo_matches(request, reply, key);

@@ -18,12 +18,15 @@ size_t mj__value_end(const struct mj__request *request, const char **end) {
 
 /* ---- whose it is ------------------------------------------------------------------------ */
 
-/* A later request than the one at seq, and one that must answer, may be what this reply is for.
- * Nothing behind a noop is answered before that. */
+/* A later request than the one at seq may be what this reply is for: one that must answer, and if
+ * a token of a script's is all that tells, a quiet one too. (By their keys quiet ones are told well
+ * enough: it is a value of that key.) Nothing behind a noop is answered before that. */
 static bool another_may(struct mj__conn *conn, uint64_t seq, const struct mj__reply *reply) {
+    bool by_token = (request_at(conn, seq)->bits & MJ__USER_OPAQUE) != 0;
     while (++seq != conn->requests.tail && mj__conn_progress(conn, seq) != MJ__UNWRITTEN) {
         struct mj__request *request = request_at(conn, seq);
-        if (!(request->bits & MJ__QUIET) && mj__belongs(conn, request, reply)) {
+        bool could = by_token || !(request->bits & MJ__QUIET);
+        if (could && mj__belongs(conn, request, reply)) {
             return true;
         }
         if (mj__is_noop(request)) {
