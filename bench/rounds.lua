@@ -19,42 +19,39 @@ local M = {
   FLIGHT = 100, -- requests in flight, and keys of a get_many: what counts are multiples of
 }
 
-local VALUE = ("x"):rep(100)
-
 local function wrong() error("a wrong answer came", 0) end
 
--- Runs `count` operations on `tasks` tasks.
+-- Runs `count` operations on `tasks` tasks: each calls operation(i), i being its own number.
 function M.spread(operation, count, tasks)
   local list, each = {}, count / tasks
   for i = 1, tasks do
     list[i] = mj.spawn(function()
-      for _ = 1, each do operation() end
+      for _ = 1, each do operation(i) end
     end)
   end
   mj.check(mj.all(list))
 end
 
--- Stores what the workloads get. Returns them by name, each a function of the number of
--- operations.
+-- Stores what the workloads get, each key with a value of its own. Returns them by name, each a
+-- function of the number of operations.
 function M.prepare(conn)
   local keys, values = {}, {}
   for i = 1, M.FLIGHT do
-    keys[i] = "bench:" .. i
-    values[keys[i]] = VALUE
+    keys[i] = ("bench:%05d"):format(i)
+    values[i] = keys[i] .. ("x"):rep(100 - #keys[i])
+    mj.check(conn:set(keys[i], values[i]))
   end
-  mj.check(conn:set_many(values))
-  local key = keys[1]
 
-  local function get()
-    if conn:get(key) ~= VALUE then wrong() end
+  local function get(i)
+    if conn:get(keys[i]) ~= values[i] then wrong() end
   end
-  local function set()
-    if conn:set(key, VALUE) ~= true then wrong() end
+  local function set(i)
+    if conn:set(keys[i], values[i]) ~= true then wrong() end
   end
   local function get_many()
     local got = mj.check(conn:get_many(keys))
     for i = 1, #keys do
-      if got[keys[i]] ~= VALUE then wrong() end
+      if got[keys[i]] ~= values[i] then wrong() end
     end
   end
   return {
