@@ -12,6 +12,8 @@
 #   make bench-tools what benches compare with, built in build/bench; make bench-deps: its packages
 #   make bench-check instructions per operation, held against bench/recorded.json
 #   make bench-record ... and recorded anew
+#   make bench-growth more tasks, connections, servers; bench-tail, bench-start, bench-interpreted
+#   make soak        everything at full rate for MINUTES=10: memory must stay flat
 #   make lint        compiler warnings as errors, clang-tidy, cppcheck, clang-format, luacheck
 #   make fmt         let clang-format have its way with src and the C of spec
 #   make install     program, library, header under PREFIX (/usr/local), below DESTDIR
@@ -85,7 +87,8 @@ SUBMAKE = +@$(MAKE) --no-print-directory \
           $(if $(filter 0,$(MAKELEVEL)),$(if $(filter -j%,$(MAKEFLAGS)),,-j$(JOBS)))
 
 .PHONY: all specs demo test test-asan fmt install deps deps-ci clean ready
-.PHONY: bench bench-link bench-check bench-record bench-tools bench-deps
+.PHONY: bench bench-link bench-check bench-record bench-tools bench-deps soak
+.PHONY: bench-growth bench-tail bench-start bench-interpreted
 .PHONY: fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture fault fault-asan
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
@@ -257,6 +260,16 @@ bench-link:
 bench-check bench-record: bench-%:
 	$(SUBMAKE) all
 	$(BUILD)/moonjay run --memcached-args "-R 200 -t 1" bench/check.lua $*
+
+bench-growth bench-tail bench-start bench-interpreted: bench-%:
+	$(SUBMAKE) all bench-tools
+	@$(BUILD)/moonjay bench/$*.lua
+
+soak: MINUTES := 10
+soak: SEED := $(shell date +%s)
+soak:
+	$(SUBMAKE) all
+	$(BUILD)/moonjay run --memcached-args "-R 200 -t 1 -m 256" bench/soak.lua $(MINUTES) $(SEED)
 
 # ---- check ---------------------------------------------------------------------------------
 
