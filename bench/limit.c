@@ -58,7 +58,7 @@ static const struct plan plans[] = {
     {.name = "P2", .mode = MG, .depth = 100, .gather = 100},
     {.name = "P3", .mode = MULTI_GET, .depth = 100},
     {.name = "P4a", .mode = SET},
-    {.name = "P4b", .mode = SET, .depth = 100, .gather = 100},
+    {.name = "P4b", .mode = MS, .depth = 100, .gather = 100},
     {.name = "P5", .mode = GET, .size = 1 << 20},
     {.name = "P5s", .mode = GET, .size = 1 << 20},
     {.name = "P6", .mode = GET, .connections = 50},
