@@ -27,7 +27,7 @@ VERSION := 0.1.0
 PREFIX  := /usr/local
 BUILD   := build
 CC      := gcc
-CFLAGS  := -O2 -g -flto=auto -ffat-lto-objects
+CFLAGS  := -O3 -g -flto=auto -ffat-lto-objects
 JOBS    := $(shell nproc)
 
 PACKAGES    := gcc libc6-dev pkg-config luajit libluajit-5.1-dev libevent-dev

@@ -213,6 +213,7 @@ static void read_what_came(struct mj__conn *conn, mj__time now) {
 }
 
 mj__time mj__conn_expire(struct mj__conn *conn, mj__time now) {
+    mj__conn_date_heard(conn);
     read_what_came(conn, now);
     if (conn->state == MJ__CONN_CLOSED) {
         return MJ__NEVER;

@@ -114,6 +114,7 @@ struct mj__conn {
     bool fence_hurry;  /* somebody waits for the silence of a quiet request */
     mj__time fence_due;
     mj__time heard; /* when bytes last came, or when the first of these requests left */
+    bool hears;     /* bytes came in this turn: its flush reads the clock, and dates them */
     struct mj__parked *parked, **parked_tail;
     mj__time parked_until; /* none of them expires before */
     size_t full_for;       /* size of the call that found no room last */
@@ -239,6 +240,8 @@ bool mj__conn_retry_classic(struct mj__conn *);
 void mj__conn_flush(struct mj__deferred *);
 void mj__conn_write(struct mj__conn *);
 void mj__conn_queue_flush(struct mj__conn *);
+/* What came in this turn came now. */
+void mj__conn_date_heard(struct mj__conn *);
 /* As mj__conn_submit, in whatever state and however full. */
 int mj__conn_enqueue(struct mj__conn *, const struct mj__call *, const struct mj__lent *,
                      struct mj__sink *, mj__done_fn *, void *arg, uint32_t index, uint64_t *seq,

@@ -346,7 +346,8 @@ void mj__conn_readable(struct mj__conn *conn) {
         return;
     }
     conn->counters.bytes_read += (uint64_t)count;
-    conn->heard = mj__loop_now(conn->loop);
+    conn->hears = true;
+    mj__conn_queue_flush(conn);
     distribute(conn, (size_t)count, value.iov_len);
     parse(conn);
     if (conn->state != MJ__CONN_CLOSED) {

@@ -282,6 +282,13 @@ static void fence(struct mj__conn *conn) {
     }
 }
 
+void mj__conn_date_heard(struct mj__conn *conn) {
+    if (conn->hears) {
+        conn->hears = false;
+        conn->heard = mj__loop_now(conn->loop);
+    }
+}
+
 void mj__conn_flush(struct mj__deferred *deferred) {
     struct mj__conn *conn =
         (struct mj__conn *)((char *)deferred - offsetof(struct mj__conn, flush));
@@ -289,6 +296,7 @@ void mj__conn_flush(struct mj__deferred *deferred) {
         mj__conn_start(conn);
         return;
     }
+    mj__conn_date_heard(conn);
     if (conn->close_soon) {
         mj__conn_close(conn);
         return;

@@ -356,9 +356,28 @@ static int check_values(const struct mj__lua_conn *self, const struct mj__call *
     return 0;
 }
 
+/* The commonest call by far: get, item or delete of a key, without options. */
+static bool is_key_alone(lua_State *L, int base, const struct mj__command *command) {
+    int top = lua_gettop(L);
+    if (command->takes != MJ__WITH_KEY || command->verb == MJ__VERB_META) {
+        return false;
+    }
+    while (top > base && lua_isnil(L, top)) {
+        top--;
+    }
+    return top == base && lua_type(L, base) == LUA_TSTRING;
+}
+
 int mj__lua_read_call(lua_State *L, int base, enum mj__command_id id, const char *carrier,
                       const struct mj__lua_conn *self, struct mj__call *call, int *into,
                       struct mj__error *error) {
+    memset(call, 0, sizeof *call);
+    if (is_key_alone(L, base, mj__command(id))) {
+        call->id = id;
+        call->key = lua_tolstring(L, base, &call->key_size);
+        *into = 0;
+        return check_key(self, call, error);
+    }
     struct reader reader = {.L = L,
                             .base = base,
                             .top = lua_gettop(L),
@@ -366,7 +385,6 @@ int mj__lua_read_call(lua_State *L, int base, enum mj__command_id id, const char
                             .carrier = carrier,
                             .call = call,
                             .error = error};
-    memset(call, 0, sizeof *call);
     read_arguments(&reader);
     *into = reader.into;
     if (reader.failed) {
