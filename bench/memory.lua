@@ -2,7 +2,7 @@
 --
 --   local before = memory.now()
 --   ...
---   memory.grown(before, 1000)    --> { blocks = , lua = , resident = }, bytes for each of 1000
+--   memory.grown(before, 1000).blocks    --> bytes for each of 1000
 --
 -- blocks: bytes that malloc has lent, its own headers with them. Everything is in it, for Lua
 -- gets its memory from malloc too. lua: the part of it that the Lua state holds. resident: what
@@ -33,20 +33,29 @@ function M.resident()
   return pages * PAGE
 end
 
--- Garbage is collected first.
+-- Bytes that malloc has lent.
+function M.blocks()
+  local info = ffi.C.mallinfo2()
+  return tonumber(info.used_bytes) + tonumber(info.mmapped_bytes)
+end
+
+local function read()
+  return { blocks = M.blocks(), lua = mj.counters().memory, resident = M.resident() }
+end
+
+-- After a collection.
 function M.now()
   collectgarbage()
   collectgarbage()
-  local info = ffi.C.mallinfo2()
-  return {
-    blocks = tonumber(info.used_bytes) + tonumber(info.mmapped_bytes),
-    lua = mj.counters().memory,
-    resident = M.resident(),
-  }
+  return read()
 end
 
+-- What has grown for each of `count`, as it is; and `collected`, the blocks after a collection,
+-- in which LuaJIT also takes from a stack what it does not use.
 function M.grown(before, count)
-  local now = M.now()
+  local now = read()
+  now.collected = M.now().blocks
+  before.collected = before.blocks
   for name, bytes in pairs(now) do now[name] = (bytes - before[name]) / count end
   return now
 end

@@ -6,8 +6,9 @@
 -- Many tasks on several connections use every command with values of 0 bytes to 1 MiB, look at
 -- every answer, and fail on a wrong one and on an error that nobody caused. Meanwhile
 -- connections are closed or dropped and made anew, tasks are cancelled in their waits, and
--- deadlines pass. Each second what the process has of the machine's memory (RSS) and what Lua
--- holds is written to build/bench/soak.csv; ten times in all it is printed.
+-- deadlines pass. Each second what the process has of the machine's memory (RSS), what malloc
+-- has lent and what Lua holds of that is written to build/bench/soak.csv; ten times in all it is
+-- printed.
 --
 -- The first fifth is the time to grow: buffers, pools, the C library's arenas. After it the
 -- process must not have more than it had at most then, and GROWTH bytes. In the end, when all
@@ -20,7 +21,8 @@ local memory = require "bench.memory"
 
 local KIB, MIB = 1024, 1024 * 1024
 local GROWTH = 8 * MIB
-local LANES = { "", "?protocol=ascii", "?direct_read=false", "?max_inflight=16" }
+local LANES = { "protocol=meta", "protocol=ascii", "direct_read=false", "max_inflight=16" }
+local PATIENT = "?timeout=30s&connect_timeout=30s&" -- the machine may be busy
 local REFUSED = 1 -- the connection on which the server refuses some, and none is quiet
 local TASKS, KEYS, MANY = 16, 500, 20 -- tasks and keys of each connection, keys of one call
 local CSV = "build/bench/soak.csv"
@@ -212,7 +214,7 @@ local function note_failure(name, err)
 end
 
 local function open(lane)
-  local conn = mj.check(mj.connect(url .. LANES[lane], {
+  local conn = mj.check(mj.connect(url .. PATIENT .. LANES[lane], {
     on_error = function(err) note_failure("a quiet set", err) end,
   }))
   all[conn] = true
@@ -282,14 +284,16 @@ local function say(...) print((...):format(select(2, ...))) io.flush() end
 -- after it, and how fast it grew after it (bytes a second, by least squares).
 local function watch(seconds)
   local file = assert(io.open(CSV, "w"))
-  file:write "seconds,resident,lua,operations\n"
+  file:write "seconds,resident,blocks,lua,operations\n"
   local begin, early, late, printed = mj.now(), 0, 0, 0
   local n, x, y, xx, xy = 0, 0, 0, 0, 0
-  say("%8s %12s %12s %14s %12s", "seconds", "RSS, MiB", "Lua, MiB", "operations", "connections")
+  say("%8s %10s %12s %10s %12s %12s", "seconds", "RSS, MiB", "blocks, MiB", "Lua, MiB",
+    "operations", "connections")
   repeat
     mj.sleep(math.min(1, seconds / 20))
-    local at, resident, lua = mj.now() - begin, memory.resident(), mj.counters().memory
-    file:write(("%.1f,%d,%d,%d\n"):format(at, resident, lua, count.operations))
+    local at, resident = mj.now() - begin, memory.resident()
+    local blocks, lua = memory.blocks(), mj.counters().memory
+    file:write(("%.1f,%d,%d,%d,%d\n"):format(at, resident, blocks, lua, count.operations))
     if at < seconds / 5 then
       early = math.max(early, resident)
     else
@@ -298,8 +302,8 @@ local function watch(seconds)
     end
     if at >= printed * seconds / 10 then
       printed = printed + 1
-      say("%8.0f %12.1f %12.1f %14d %12d", at, resident / MIB, lua / MIB, count.operations,
-        count.connections)
+      say("%8.0f %10.1f %12.1f %10.1f %12d %12d", at, resident / MIB, blocks / MIB, lua / MIB,
+        count.operations, count.connections)
     end
   until at >= seconds or fault
   file:close()
