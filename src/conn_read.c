@@ -314,27 +314,35 @@ static void after_read(struct mj__conn *conn) {
     }
 }
 
-void mj__conn_readable(struct mj__conn *conn) {
-    struct mj__error error;
-    if (conn->state == MJ__CONN_CLOSED) {
-        return;
-    }
+/* Where a read goes: first to the value under way, then to the receive buffer. 0 pieces: no
+ * memory, and the connection is closed. */
+static int read_room(struct mj__conn *conn, struct iovec *room, size_t *value_size) {
+    int rooms = 0;
     if (mj__buffer_reserve(conn->pool, &conn->in, READ_ROOM) != 0) {
+        struct mj__error error;
         mj__fail(&error, MJ__NO_MEMORY, "no memory to read a reply into: closed");
         error.phase = MJ__PHASE_READ;
         mj__conn_fail(conn, &error);
-        return;
+        return 0;
     }
-    struct iovec room[2], value = {NULL, 0};
-    int rooms = 0;
     if (conn->incoming.to != MJ__NO_VALUE) {
-        value = mj__value_room(conn);
-    }
-    if (value.iov_len > 0) {
-        room[rooms++] = value;
+        room[0] = mj__value_room(conn);
+        *value_size = room[0].iov_len;
+        rooms = room[0].iov_len > 0;
     }
     room[rooms++] =
         (struct iovec){conn->in.data + conn->in.tail, conn->in.size - conn->in.tail};
+    return rooms;
+}
+
+/* True: it filled all the room there was, and more may be waiting. */
+static bool read_once(struct mj__conn *conn) {
+    struct iovec room[2];
+    size_t value_size = 0;
+    int rooms = read_room(conn, room, &value_size);
+    if (rooms == 0) {
+        return false;
+    }
     conn->counters.reads++;
     ssize_t count = conn->stream.ops->readv(&conn->stream, room, rooms);
     if (count <= 0) {
@@ -343,14 +351,24 @@ void mj__conn_readable(struct mj__conn *conn) {
         } else {
             read_failed(conn, errno);
         }
-        return;
+        return false;
     }
     conn->counters.bytes_read += (uint64_t)count;
     conn->hears = true;
     mj__conn_queue_flush(conn);
-    distribute(conn, (size_t)count, value.iov_len);
+    bool filled = (size_t)count == value_size + room[rooms - 1].iov_len;
+    distribute(conn, (size_t)count, value_size);
     parse(conn);
     if (conn->state != MJ__CONN_CLOSED) {
         after_read(conn);
+    }
+    return filled;
+}
+
+/* What filled its room was the beginning of more, often of a large value that is all there by now:
+ * once more, without waiting. No oftener, since one that sends without end must not hold the turn. */
+void mj__conn_readable(struct mj__conn *conn) {
+    if (conn->state != MJ__CONN_CLOSED && read_once(conn) && conn->state != MJ__CONN_CLOSED) {
+        (void)read_once(conn);
     }
 }
