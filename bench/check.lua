@@ -14,12 +14,11 @@
 
 local mj = require "moonjay"
 local callgrind = require "bench.callgrind"
+local child = require "bench.child"
 local cjson = require "cjson"
-local process = require "spec.support.process"
-local program = require "spec.support.program"
 local rounds = require "bench.rounds"
 
-local RECORDED = "bench/recorded.json"
+local RECORDED = arg[2] or "bench/recorded.json"
 local OUT = "build/bench/callgrind.out"
 local GROWTH = 0.10           -- what is too much
 local CALLS = 0.05            -- system calls of P2 per operation: at most
@@ -69,14 +68,11 @@ local function play(name, count)
 end
 
 local function start(name, count, before)
-  local words = before or {}
-  for _, word in ipairs { program.path, "bench/check.lua", "play", name, tostring(count) } do
-    words[#words + 1] = word
-  end
-  words.errors = true
-  local out, status, errors = process.start(words):finish(SECONDS)
-  if status ~= 0 then fail("%s ended with status %d: %s", name, status, errors) end
-  return cjson.decode(out)
+  local fine, said = pcall(child.run, {
+    "bench/check.lua", "play", name, count, before = before, seconds = SECONDS,
+  })
+  if not fine then fail("%s", said) end
+  return said
 end
 
 -- ---- instructions ----

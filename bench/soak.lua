@@ -7,8 +7,7 @@
 -- every answer, and fail on a wrong one and on an error that nobody caused. Meanwhile
 -- connections are closed or dropped and made anew, tasks are cancelled in their waits, and
 -- deadlines pass. Each second what the process has of the machine's memory (RSS), what malloc
--- has lent and what Lua holds of that is written to build/bench/soak.csv; ten times in all it is
--- printed.
+-- has lent and what Lua holds of it is written to build/bench/soak.csv, and printed ten times.
 --
 -- The first fifth is the time to grow: buffers, pools, the C library's arenas. After it the
 -- process must not have more than it had at most then, and GROWTH bytes. In the end, when all
