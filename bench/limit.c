@@ -4,13 +4,13 @@
  *
  *     limit MODE [OPTION N]... HOST PORT [SECONDS]
  *
- * MODE is get, mg, set, ms, multi-get, mixed (one set in ten, else get), large (get of 1 MiB), or
- * a workload of the tables, P1, P2, ..., which is short for one of these with options (see
+ * MODE is get, mg, set, ms, multi-get, mixed (one set in ten, else get), large (get of 1 MiB),
+ * or a workload of the tables, P1, P2, ..., which is short for one of these with options (see
  * `plans`). A HOST that begins with / is the path of a unix socket; its PORT is 0.
  *
  *     --depth N         requests of a connection in flight; with multi-get: keys of a request
- *     --gather N        as many must be answered before it asks again, at most the depth: with 1
- *                       it keeps the depth, with more it sends and wakes less often
+ *     --gather N        as many must be answered before it asks again, at most the depth: with
+ *                       1 it keeps the depth, with more it sends and wakes less often
  *     --connections N   each with requests of its own in flight
  *     --size BYTES      of each value
  *     --seconds S       to measure, if SECONDS do not say so

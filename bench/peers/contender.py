@@ -2,11 +2,11 @@
 
     contender.run({"P1": make_turn, ...})
 
-A program that calls it is run as PROGRAM WORKLOAD HOST PORT SECONDS. It warms up for a tenth of
-SECONDS, measures for SECONDS, and prints one line of JSON (in it `answered` counts operations from the first
-to the last). `make_turn(host, port)` prepares and
-returns a function that does a turn and returns how many operations it was; or that and a second
-one, which ends when all that was sent is done. Either raises where an answer is wrong.
+A program that calls it is run as PROGRAM WORKLOAD HOST PORT SECONDS. It warms up for a tenth
+of SECONDS, measures for SECONDS, and prints one line of JSON; in it `answered` counts operations
+from the first to the last. `make_turn(host, port)` prepares and returns a function that does a
+turn and returns how many operations it was; or that and a second one, which ends when all that
+was sent is done. Either raises where an answer is wrong.
 
 Exit status: 0 well, 1 an error or a wrong answer, 2 bad arguments, 3 no such workload.
 """
@@ -41,7 +41,8 @@ def check(fine, what):
 
 def check_large(value, wanted):
     """Looks at size and ends: comparing all of it would cost more than getting it."""
-    check(len(value) == LARGE and value[:11] == wanted[:11] and value[-11:] == wanted[-11:], "get")
+    ends = value[:11] == wanted[:11] and value[-11:] == wanted[-11:]
+    check(len(value) == LARGE and ends, "get")
 
 
 def reading():

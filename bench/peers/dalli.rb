@@ -5,9 +5,9 @@
 #     ruby dalli.rb WORKLOAD HOST PORT SECONDS
 #
 # Warms up for a tenth of SECONDS, measures for SECONDS, and prints one line of JSON. P1 to P5s
-# store and get bytes (`raw`). The rows D-... are those of Dalli's own test/benchmark_test.rb, each
-# turn a turn of the loop there, except that all commands go to one server once, and that D-setq,
-# one long block there, ends its block every 600 commands. Every answer is checked.
+# store and get bytes (`raw`). The rows D-... are those of Dalli's own test/benchmark_test.rb,
+# each turn a turn of the loop there, except that there is one server, not one by two names, and
+# that D-setq, one long block there, ends its block every 600 commands. Every answer is checked.
 #
 # Exit status: 0 well, 1 an error or a wrong answer, 2 bad arguments, 3 no such workload.
 
@@ -216,7 +216,8 @@ end
 # ---- measuring ----
 
 WORKLOADS = {
-  'P1' => :get_one, 'P3' => :get_many, 'P4a' => :set_one, 'P4b' => :set_many, 'P5s' => :get_large
+  'P1' => :get_one, 'P3' => :get_many, 'P4a' => :set_one, 'P4b' => :set_many,
+  'P5s' => :get_large
 }.freeze
 
 ROWS = {

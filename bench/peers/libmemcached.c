@@ -4,7 +4,7 @@
  *
  * P1, P5 and P5s get with a multi-get of one key: its values go where the last one was, which
  * memcached_get, with a new block for each, does not offer. P4b sets without replies, as this
- * client's pipelines do, and looks at the end whether the last one arrived. In P6 and P7 each of
+ * client's pipelines do, and looks at the end whether the last one came. In P6 and P7 each of
  * 50 connections has a client of its own; all of them ask, then all of them wait. A set of P7
  * waits at once, since this client cannot do otherwise.
  *

@@ -1,8 +1,8 @@
 """pymemcache: the client in Python alone. See contender.py.
 
-P4b sends a hundred sets at once and wants no replies, as set_many does by default; what is behind
-them is asked for at the end. The rows of Dalli's benchmark have its keys and its order; the value,
-an empty list, is pickled, or as many bytes where the row is raw.
+P4b sends a hundred sets at once and wants no replies, as set_many does by default; the last of
+them is asked for at the end. The rows of Dalli's benchmark have its keys and its order; the
+value, an empty list, is pickled, or Ruby's four bytes where the row is raw.
 """
 
 import sys
