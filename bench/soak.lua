@@ -9,9 +9,12 @@
 -- deadlines pass. Each second what the process has of the machine's memory (RSS), what malloc
 -- has lent and what Lua holds of it is written to build/bench/soak.csv, and printed ten times.
 --
--- The first fifth is the time to grow: buffers, pools, the C library's arenas. After it the
--- process must not have more than it had at most then, and GROWTH bytes. In the end, when all
--- is closed and collected, no task, no connection and no descriptor may be left.
+-- The first fifth is the time to grow. After it none of three may grow by more than GROWTH:
+-- resident, the most that the process has of memory, which climbs a little for long, by what
+-- malloc has free whenever more large values than ever are there at once; own, the most that
+-- malloc has lent beside what Lua holds, where a leak of the C side would show; and lua, the
+-- least that Lua holds (between, garbage comes and goes). In the end, when all is closed and
+-- collected, no task, no connection and no descriptor may be left.
 
 local mj = require "moonjay"
 local buffer = require "string.buffer"
@@ -19,7 +22,7 @@ local lfs = require "lfs"
 local memory = require "bench.memory"
 
 local KIB, MIB = 1024, 1024 * 1024
-local GROWTH = 8 * MIB
+local GROWTH = { resident = 16 * MIB, own = MIB / 2, lua = 4 * MIB }
 local LANES = { "protocol=meta", "protocol=ascii", "direct_read=false", "max_inflight=16" }
 local PATIENT = "?timeout=30s&connect_timeout=30s&" -- the machine may be busy
 local REFUSED = 1 -- the connection on which the server refuses some, and none is quiet
@@ -279,26 +282,29 @@ end
 
 local function say(...) print((...):format(select(2, ...))) io.flush() end
 
--- Samples once a second until the time is over. Returns the most of the first fifth, the most
--- after it, and how fast it grew after it (bytes a second, by least squares).
+-- What one fifth of the time has seen.
+local function new_fifth() return { resident = 0, own = 0, lua = math.huge } end
+
+local function add(fifth, resident, own, lua)
+  fifth.resident = math.max(fifth.resident, resident)
+  fifth.own = math.max(fifth.own, own)
+  fifth.lua = math.min(fifth.lua, lua)
+end
+
+-- Samples once a second until the time is over. Returns what the five fifths saw.
 local function watch(seconds)
   local file = assert(io.open(CSV, "w"))
   file:write "seconds,resident,blocks,lua,operations\n"
-  local begin, early, late, printed = mj.now(), 0, 0, 0
-  local n, x, y, xx, xy = 0, 0, 0, 0, 0
+  local begin, printed, fifths = mj.now(), 0, {}
+  for i = 1, 5 do fifths[i] = new_fifth() end
   say("%8s %10s %12s %10s %12s %12s", "seconds", "RSS, MiB", "blocks, MiB", "Lua, MiB",
     "operations", "connections")
   repeat
-    mj.sleep(math.min(1, seconds / 20))
+    mj.sleep(math.min(1, seconds / 40))
     local at, resident = mj.now() - begin, memory.resident()
     local blocks, lua = memory.blocks(), mj.counters().memory
     file:write(("%.1f,%d,%d,%d,%d\n"):format(at, resident, blocks, lua, count.operations))
-    if at < seconds / 5 then
-      early = math.max(early, resident)
-    else
-      late = math.max(late, resident)
-      n, x, y, xx, xy = n + 1, x + at, y + resident, xx + at * at, xy + at * resident
-    end
+    add(fifths[math.min(5, math.floor(at / seconds * 5) + 1)], resident, blocks - lua, lua)
     if at >= printed * seconds / 10 then
       printed = printed + 1
       say("%8.0f %10.1f %12.1f %10.1f %12d %12d", at, resident / MIB, blocks / MIB, lua / MIB,
@@ -306,7 +312,7 @@ local function watch(seconds)
     end
   until at >= seconds or fault
   file:close()
-  return early, late, (n * xy - x * y) / math.max(n * xx - x * x, 1e-9)
+  return fifths
 end
 
 -- Ends all that runs, and collects. Returns what is left that should not be.
@@ -338,7 +344,7 @@ for lane = 1, #LANES do
 end
 say("%d tasks on %d connections for %g minutes, seed %d", #tasks, #LANES, minutes, seed)
 
-local early, late, slope = watch(minutes * 60)
+local fifths = watch(minutes * 60)
 local left = wind_up(tasks)
 if fault then error("soak: " .. fault, 0) end
 
@@ -347,16 +353,29 @@ for kind, number in pairs(count.failed) do kinds[#kinds + 1] = number .. " " .. 
 say("%d operations, %d connections, %d cancelled tasks, %d deadlines; errors: %s",
   count.operations, count.connections, count.cancelled, count.deadlines,
   table.concat(kinds, ", "))
-say("RSS: at most %.1f MiB in the first fifth, %.1f MiB after it; %+.1f KiB a minute",
-  early / MIB, late / MIB, slope * 60 / KIB)
+say("%-28s %8s %8s %8s %8s %8s", "MiB, by fifths of the time", 1, 2, 3, 4, 5)
+for _, row in ipairs {
+  { "resident", "resident, at most" }, { "own", "lent beside Lua, at most" },
+  { "lua", "Lua, at least" },
+} do
+  local figures = {}
+  for i, fifth in ipairs(fifths) do figures[i] = ("%8.2f"):format(fifth[row[1]] / MIB) end
+  say("%-28s %s", row[2], table.concat(figures, " "))
+end
 
 local faults = {}
 local function expect(fine, ...)
   if not fine then faults[#faults + 1] = (...):format(select(2, ...)) end
 end
-expect(late <= early + GROWTH,
-  "it grew by %.1f MiB after the first fifth; at most %d is allowed",
-  (late - early) / MIB, GROWTH / MIB)
+for name, allowed in pairs(GROWTH) do
+  -- What Lua holds at least is known once it has collected: from the second fifth on.
+  local early = fifths[name == "lua" and 2 or 1][name]
+  for i = 2, 5 do
+    local grown = fifths[i][name] - early
+    expect(grown <= allowed, "%s grew by %.2f MiB until fifth %d; at most %g is allowed",
+      name, grown / MIB, i, allowed / MIB)
+  end
+end
 expect(left == 0, "%d connections are left", left)
 expect(mj.counters().tasks_live == 1, "%d tasks are left", mj.counters().tasks_live - 1)
 expect(descriptors() == before, "%d descriptors are left", descriptors() - before)
