@@ -5,7 +5,7 @@
 A program that calls it is run as PROGRAM WORKLOAD HOST PORT SECONDS. It warms up for a tenth
 of SECONDS, measures for SECONDS, and prints one line of JSON; in it `answered` counts all
 operations, also those that were not measured. `make_turn(host, port)` prepares and returns a
-function that does a turn and returns how many operations it was; or that and a second one, which
+function that does a turn and returns how many operations it was; or that and a second, which
 ends when all that was sent is done. Either raises where an answer is wrong.
 
 Exit status: 0 well, 1 an error or a wrong answer, 2 bad arguments, 3 no such workload.
