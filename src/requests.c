@@ -68,11 +68,16 @@ const char *mj__requests_key(const struct mj__requests *queue, uint64_t key_at) 
     return mj__buffer_head(&queue->keys) + (key_at - queue->keys_taken);
 }
 
-/* The key at `at` of a list separated by blanks; its end through *end. */
-static bool same_key(const char *list, size_t size, size_t at, const char *key,
-                     size_t key_size) {
+/* get_many: the key at `at` of a list separated by blanks is this one. */
+static bool is_key(const char *list, size_t size, size_t at, const char *key, size_t key_size) {
     return size - at >= key_size && memcmp(list + at, key, key_size) == 0 &&
            (at + key_size == size || list[at + key_size] == ' ');
+}
+
+/* The same of the key that a blank, or the end of the list, at `end` is behind. */
+static bool is_key_before(const char *list, size_t end, const char *key, size_t key_size) {
+    return end >= key_size && memcmp(list + end - key_size, key, key_size) == 0 &&
+           (end == key_size || list[end - key_size - 1] == ' ');
 }
 
 static size_t next_key(const char *list, size_t size, size_t at) {
@@ -88,21 +93,28 @@ uint32_t mj__requests_count_keys(const char *list, size_t size) {
     return count;
 }
 
+/* Keys come in the order they were asked in, and a reply may be looked up more than once: when it
+ * was not whole, and when it is. */
 bool mj__requests_has_key(const struct mj__requests *queue, struct mj__request *request,
                           const char *key, size_t key_size) {
     const char *list = mj__requests_key(queue, request->key_at);
     size_t size = request->key_size;
     size_t start = request->cursor < size ? request->cursor : 0;
     size_t at = start;
-    do {
-        size_t next = next_key(list, size, at);
-        if (same_key(list, size, at, key, key_size)) {
-            request->cursor = (uint32_t)at; /* a reply is looked up more than once */
+    if (!is_key(list, size, at, key, key_size)) {
+        if (request->cursor > 0 && is_key_before(list, request->cursor - 1, key, key_size)) {
             return true;
         }
-        at = next < size ? next : 0;
-    } while (at != start);
-    return false;
+        do {
+            at = next_key(list, size, at);
+            at = at < size ? at : 0;
+            if (at == start) {
+                return false;
+            }
+        } while (!is_key(list, size, at, key, key_size));
+    }
+    request->cursor = (uint32_t)(at + key_size) + 1;
+    return true;
 }
 
 void mj__requests_release(struct mj__pool *pool, struct mj__requests *queue) {

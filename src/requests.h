@@ -42,7 +42,7 @@ struct mj__request {
     uint64_t key_at; /* place of its key in the stream of keys; then the script's own token */
     uint32_t key_size;
     uint32_t index;  /* the caller's, handed to done */
-    uint32_t cursor; /* get_many: where in its keys the last VALUE matched */
+    uint32_t cursor; /* get_many: behind the last of its keys that a VALUE had, and the blank */
     uint32_t left; /* of an answer of several lines: get_many: values, stats: bytes of lines */
     uint16_t bits;
     uint8_t id;         /* enum mj__command_id */

@@ -81,8 +81,59 @@ static bool number_line(const char *line, size_t size, struct mj__reply *reply) 
     return true;
 }
 
+/* The form that nearly every reply to a read has; its key and its numbers are no longer than this.
+ */
+enum { DIGITS_MAX = 9, PLAIN_MAX = 6 + MJ__KEY_MAX + 2 * (1 + DIGITS_MAX) + 2 };
+
+/* A blank and a number: what is behind them; NULL: they are not there. */
+static const char *plain_number(const char *at, const char *end, uint32_t *number) {
+    if (at == end || *at++ != ' ') {
+        return NULL;
+    }
+    const char *digits = at, *stop = end - at > DIGITS_MAX ? at + DIGITS_MAX : end;
+    uint32_t sum = 0;
+    for (unsigned digit; at < stop && (digit = (unsigned char)*at - (unsigned)'0') <= 9; at++) {
+        sum = sum * 10 + digit;
+    }
+    *number = sum;
+    return at > digits ? at : NULL;
+}
+
+/* Takes "VALUE key flags size" alone, in one pass; 0: it is another line, or not whole, and the
+ * rest of this file knows. A multi-get is answered by a thousand of these. */
+static int parse_plain(const char *bytes, size_t size, struct mj__reply *reply) {
+    uint32_t flags, value_size;
+    if (!begins(bytes, size, "VALUE ")) {
+        return 0;
+    }
+    const char *key = bytes + 6, *at = key;
+    const char *end = bytes + (size < PLAIN_MAX ? size : PLAIN_MAX);
+    while (at < end && (unsigned char)*at > ' ') {
+        at++;
+    }
+    size_t key_size = (size_t)(at - key);
+    if (key_size == 0 || (at = plain_number(at, end, &flags)) == NULL ||
+        (at = plain_number(at, end, &value_size)) == NULL || end - at < 2 || at[0] != '\r' ||
+        at[1] != '\n') {
+        return 0;
+    }
+    *reply = (struct mj__reply){
+        .code = MJ__VA,
+        .has_value = true,
+        .value_size = value_size,
+        .key = key,
+        .key_size = key_size,
+        .flags = flags,
+    };
+    return (int)(at - bytes) + 2;
+}
+
 int mj__ascii_parse(const char *bytes, size_t size, struct mj__reply *reply) {
-    int length = mj__line_length(bytes, size);
+    int length = parse_plain(bytes, size, reply);
+    if (length > 0) {
+        return length;
+    }
+    length = mj__line_length(bytes, size);
     if (length <= 0) {
         return length;
     }
