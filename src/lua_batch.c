@@ -12,6 +12,7 @@
 
 enum {
     STRIDE = 6,             /* a call: its number and five arguments */
+    MANY_VALUES = 3,        /* of a get_many: the table its values go into, behind its keys */
     CHUNK_BYTES = 32 << 10, /* of the keys of one multi-get */
     CHUNK_KEYS = 1000
 };
@@ -23,9 +24,9 @@ struct mj__lua_batch {
     struct mj__lua_conn *self;
     struct mj__task *task;
     const char *op; /* of an interruption; its environment keeps it */
-    int tables;     /* registry reference to the environment while it runs */
-    int replies;    /* and to the table of replies */
+    int kept;       /* registry reference to the batch itself while it runs */
     uint32_t count, next, pending, failed;
+    uint32_t held;     /* the get_many whose values are held: see hold() */
     mj__time begun;    /* the call that it is a part of; 0: it is all of it */
     mj__time deadline; /* of all of it; 0: that of its requests, which leave together */
     bool waiting;      /* all is submitted */
@@ -43,9 +44,32 @@ static struct mj__lua_batch *batch_at(lua_State *L, int index) {
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
+/* Places on the stack of a protected call. Answers come in series for one batch and one get_many:
+ * its tables stay there until another's take their place. */
+enum { HELD_BATCH = 1, HELD_CALLS, HELD_REPLIES, HELD_VALUES };
+
+enum { NO_CALL = UINT32_MAX };
+
+static void hold_anew(lua_State *L, struct mj__lua_batch *batch) {
+    lua_settop(L, 0);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->kept);
+    lua_getfenv(L, HELD_BATCH);
+    lua_rawgeti(L, -1, CALLS);
+    lua_rawgeti(L, -2, REPLIES);
+    lua_remove(L, HELD_BATCH + 1);
+    lua_pushnil(L);
+    batch->held = NO_CALL;
+}
+
+static void hold(lua_State *L, struct mj__lua_batch *batch) {
+    if (lua_touserdata(L, HELD_BATCH) != batch) {
+        hold_anew(L, batch);
+    }
+}
+
 /* tables[place][index + 1] = the value on top, which is taken off. */
-static void keep(lua_State *L, const struct mj__lua_batch *batch, int place, uint32_t index) {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->tables);
+static void keep(lua_State *L, int place, uint32_t index) {
+    lua_getfenv(L, HELD_BATCH);
     lua_rawgeti(L, -1, place);
     lua_pushvalue(L, -3);
     lua_rawseti(L, -2, (int)index + 1);
@@ -53,11 +77,8 @@ static void keep(lua_State *L, const struct mj__lua_batch *batch, int place, uin
 }
 
 /* replies[index + 1] = the value on top, which is taken off. */
-static void set_reply(lua_State *L, const struct mj__lua_batch *batch, uint32_t index) {
-    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
-    lua_insert(L, -2);
-    lua_rawseti(L, -2, (int)index + 1);
-    lua_pop(L, 1);
+static void set_reply(lua_State *L, uint32_t index) {
+    lua_rawseti(L, HELD_REPLIES, (int)index + 1);
 }
 
 static void keep_failure(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
@@ -68,34 +89,39 @@ static void keep_failure(lua_State *L, struct mj__lua_batch *batch, uint32_t ind
     if (quiet) {
         mj__lua_never_again(L);
     }
-    keep(L, batch, ERRORS, index);
+    keep(L, ERRORS, index);
 }
 
-/* An answer of several lines is a table: keys and values, names and what they stand for. */
-static void keep_line(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
-                      const struct mj__answer *answer) {
-    const struct mj__reply *reply = &answer->reply;
-    lua_rawgeti(L, LUA_REGISTRYINDEX, batch->replies);
-    lua_rawgeti(L, -1, (int)index + 1);
+/* One line of an answer to stats: a table of names and what they stand for. */
+static void keep_stat(lua_State *L, uint32_t index, const struct mj__reply *reply) {
+    lua_rawgeti(L, HELD_REPLIES, (int)index + 1);
     if (lua_isnil(L, -1)) {
-        lua_pop(L, 1);
         lua_newtable(L);
         lua_pushvalue(L, -1);
-        lua_rawseti(L, -3, (int)index + 1);
+        set_reply(L, index);
     }
-    if (reply->code == MJ__STAT || reply->code == MJ__VA) {
+    if (reply->code == MJ__STAT) {
         lua_pushlstring(L, reply->key, reply->key_size);
-        if (reply->code == MJ__STAT) {
-            lua_pushlstring(L, reply->text, reply->text_size);
-        } else {
-            lua_pushlstring(L, answer->value, (size_t)reply->value_size);
-        }
+        lua_pushlstring(L, reply->text, reply->text_size);
         lua_rawset(L, -3);
     }
-    lua_pop(L, 2);
-    if (reply->code == MJ__VA &&
-        reply->value_size == 0) { /* a stored nothing, or a lease's stub */
-        lua_rawgeti(L, LUA_REGISTRYINDEX, batch->tables);
+    lua_settop(L, HELD_VALUES);
+}
+
+/* One value of a get_many, into the table that came with it. */
+static void keep_value(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
+                       const struct mj__answer *answer) {
+    const struct mj__reply *reply = &answer->reply;
+    if (batch->held != index) {
+        lua_rawgeti(L, HELD_CALLS, (int)index * STRIDE + MANY_VALUES);
+        lua_replace(L, HELD_VALUES);
+        batch->held = index;
+    }
+    lua_pushlstring(L, reply->key, reply->key_size);
+    lua_pushlstring(L, answer->value, (size_t)reply->value_size);
+    lua_rawset(L, HELD_VALUES);
+    if (reply->value_size == 0) { /* a stored nothing, or a lease's stub */
+        lua_getfenv(L, HELD_BATCH);
         lua_rawgeti(L, -1, EMPTY);
         lua_pushlstring(L, reply->key, reply->key_size);
         lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
@@ -108,7 +134,7 @@ static void keep_answer(lua_State *L, struct mj__lua_batch *batch, uint32_t inde
     if (answer->error != NULL) {
         if (answer->command == mj__command(MJ__STATS)) { /* half a table is no answer */
             lua_pushnil(L);
-            set_reply(L, batch, index);
+            set_reply(L, index);
         }
         bool many = answer->command == mj__command(MJ__GET_MANY);
         keep_failure(L, batch, index, answer->error, answer->command->name,
@@ -116,23 +142,26 @@ static void keep_answer(lua_State *L, struct mj__lua_batch *batch, uint32_t inde
                      false);
         return;
     }
-    if (answer->command == mj__command(MJ__GET_MANY) ||
-        answer->command == mj__command(MJ__STATS)) {
-        keep_line(L, batch, index, answer);
+    if (answer->command == mj__command(MJ__GET_MANY)) {
+        if (answer->reply.code == MJ__VA) {
+            keep_value(L, batch, index, answer);
+        }
+        return;
+    }
+    if (answer->command == mj__command(MJ__STATS)) {
+        keep_stat(L, index, &answer->reply);
         return;
     }
     if (mj__lua_push_answer(L, batch->self, answer) == 2) {
-        keep(L, batch, MORE, index);
+        keep(L, MORE, index);
     }
-    set_reply(L, batch, index);
+    set_reply(L, index);
 }
 
 static void let_go(struct mj__lua_batch *batch) {
     lua_State *L = mj__runtime_lua(batch->self->runtime);
-    luaL_unref(L, LUA_REGISTRYINDEX, batch->tables);
-    luaL_unref(L, LUA_REGISTRYINDEX, batch->replies);
-    batch->tables = LUA_NOREF;
-    batch->replies = LUA_NOREF;
+    luaL_unref(L, LUA_REGISTRYINDEX, batch->kept);
+    batch->kept = LUA_NOREF;
     batch->task = NULL;
 }
 
@@ -160,7 +189,9 @@ static void one_ended(struct mj__lua_batch *batch) {
 
 void mj__lua_batch_done(void *arg, uint32_t index, const struct mj__answer *answer) {
     struct mj__lua_batch *batch = arg;
-    keep_answer(mj__runtime_lua(batch->self->runtime), batch, index, answer);
+    lua_State *L = mj__runtime_lua(batch->self->runtime);
+    hold(L, batch);
+    keep_answer(L, batch, index, answer);
     if (!answer->more) {
         one_ended(batch);
     }
@@ -205,14 +236,14 @@ static const struct mj__wait_ops batch_wait = {.abandon = abandon};
 /* ---- submit ----------------------------------------------------------------------------- */
 
 /* Pushes the arguments of the call at `index` behind the command's number; returns the base. */
-static int push_arguments(lua_State *L, int calls, uint32_t index, enum mj__command_id *id) {
+static int push_arguments(lua_State *L, uint32_t index, enum mj__command_id *id) {
     int place = (int)index * STRIDE + 1;
-    lua_rawgeti(L, calls, place);
+    lua_rawgeti(L, HELD_CALLS, place);
     *id = (enum mj__command_id)lua_tointeger(L, -1);
     lua_pop(L, 1);
     int base = lua_gettop(L) + 1;
     for (int i = 1; i < STRIDE; i++) {
-        lua_rawgeti(L, calls, place + i);
+        lua_rawgeti(L, HELD_CALLS, place + i);
         if (lua_touserdata(L, -1) == &none_token) {
             lua_pop(L, 1);
             lua_pushnil(L);
@@ -242,14 +273,14 @@ static int read_call(lua_State *L, struct mj__lua_batch *batch, int base,
 }
 
 /* MJ__SUBMITTED also when the call itself is at fault: its error is kept. */
-static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
+static int submit_next(lua_State *L, struct mj__lua_batch *batch) {
     struct mj__call call;
     struct mj__error error;
     struct mj__lent lent, *by_reference = NULL;
     enum mj__command_id id;
     uint64_t seq;
     uint32_t index = batch->next;
-    int base = push_arguments(L, calls, index, &id);
+    int base = push_arguments(L, index, &id);
     int status = read_call(L, batch, base, id, &call, &error);
     if (status == 0 && batch->refusal.kind != MJ__KIND_NONE) {
         error = batch->refusal;
@@ -267,7 +298,7 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
         batch->sent |= status == MJ__SUBMITTED;
         if (status == MJ__SUBMITTED && quiet) {
             lua_pushboolean(L, 1);
-            set_reply(L, batch, index);
+            set_reply(L, index);
         } else if (status == MJ__SUBMITTED) {
             batch->pending++;
         } else if (by_reference != NULL) {
@@ -285,13 +316,14 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch, int calls) {
     return status;
 }
 
-/* Called with a batch and its calls: submits what is left. True: the connection is full. */
+/* Called with a batch: submits what is left. True: the connection is full. */
 static int submit_rest(lua_State *L) {
     struct mj__lua_batch *batch = lua_touserdata(L, 1);
     bool full = false;
     luaL_checkstack(L, 32, "too many values");
+    hold_anew(L, batch);
     while (!full && batch->next < batch->count) {
-        full = submit_next(L, batch, 2) == MJ__FULL;
+        full = submit_next(L, batch) == MJ__FULL;
     }
     lua_pushboolean(L, full);
     return 1;
@@ -299,11 +331,10 @@ static int submit_rest(lua_State *L) {
 
 /* The same, protected: a throw must not leave requests behind that answer to a batch which
  * nobody keeps. A script may have changed an options table since it was recorded. */
-static bool submit_protected(lua_State *L, struct mj__lua_batch *batch, int calls) {
+static bool submit_protected(lua_State *L, struct mj__lua_batch *batch) {
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_pushvalue(L, 2);
-    lua_pushvalue(L, calls);
-    if (lua_pcall(L, 2, 1, 0) != 0) {
+    if (lua_pcall(L, 1, 1, 0) != 0) {
         struct mj__error ignored;
         mj__conn_return_ticket(batch->self->conn);
         mj__lua_batch_abandon(batch, &ignored);
@@ -313,17 +344,15 @@ static bool submit_protected(lua_State *L, struct mj__lua_batch *batch, int call
 }
 
 static void begin(lua_State *L, struct mj__lua_batch *batch, struct mj__lua_conn *self,
-                  struct mj__task *task, int tables) {
+                  struct mj__task *task) {
     batch->self = self;
     batch->task = task;
     batch->ran = true;
     if (batch->begun != 0) {
         batch->deadline = batch->begun + mj__conn_endpoint(self->conn)->options.timeout;
     }
-    lua_pushvalue(L, tables);
-    batch->tables = luaL_ref(L, LUA_REGISTRYINDEX);
-    lua_rawgeti(L, tables, REPLIES);
-    batch->replies = luaL_ref(L, LUA_REGISTRYINDEX);
+    lua_pushvalue(L, 2);
+    batch->kept = luaL_ref(L, LUA_REGISTRYINDEX);
 }
 
 /* core.run(conn, batch): how many calls failed; answers and errors are in the batch's tables. */
@@ -343,21 +372,17 @@ static int run(lua_State *L) {
         }
         return mj__task_refuse_as(L, task, &what);
     }
-    lua_getfenv(L, 2);
-    int tables = lua_gettop(L);
-    lua_rawgeti(L, tables, CALLS);
-    int calls = lua_gettop(L);
     if (batch->task == NULL) {
         if (batch->ran) {
             return mj__lua_misuse(L, "pipeline:run", "this batch ran already");
         }
-        begin(L, batch, self, task, tables);
+        begin(L, batch, self, task);
     }
     mj__conn_allow_more(self->conn);
     if (batch->deadline != 0) {
         mj__conn_bind(self->conn, batch->deadline);
     }
-    if (submit_protected(L, batch, calls)) {
+    if (submit_protected(L, batch)) {
         return mj__lua_park(L, self, task, batch->op, batch);
     }
     mj__conn_return_ticket(self->conn);
@@ -382,8 +407,7 @@ static int new_batch(lua_State *L) {
     batch->count = (uint32_t)count;
     batch->op = luaL_checkstring(L, 7);
     batch->begun = (mj__time)(luaL_optnumber(L, 8, 0) * (double)MJ__SECOND);
-    batch->tables = LUA_NOREF;
-    batch->replies = LUA_NOREF;
+    batch->kept = LUA_NOREF;
     luaL_getmetatable(L, BATCH_META);
     lua_setmetatable(L, -2);
     lua_createtable(L, OP, 0);

@@ -9,6 +9,7 @@
 -- together, in chunks, so that memory stays bounded whatever the length of the list.
 
 local core = require "moonjay.core"
+local new_table = require "table.new"
 
 local M = {}
 
@@ -82,15 +83,11 @@ local function blame(keys, from, last, values, errors, err)
   return errors
 end
 
--- One multi-get a chunk.
-local function fold_chunks(keys, ends)
-  return function(conn, replies, failures, _, first, last, empty)
-    local values, errors = replies[first] or {}, nil
-    local from = 1
+-- One multi-get a chunk, all into one table.
+local function fold_chunks(keys, ends, values)
+  return function(conn, _, failures, _, first, last, empty)
+    local errors, from = nil, 1
     for i = first, last do
-      if i > first then
-        for key, value in pairs(replies[i] or {}) do values[key] = value end
-      end
       local stop = ends[i - first + 1]
       if failures[i] then errors = blame(keys, from, stop, values, errors, failures[i]) end
       from = stop + 1
@@ -123,24 +120,25 @@ local function plan_gets(keys)
   return plan
 end
 
--- The calls that get these keys, as { name, argument }, with .fold for their replies; nil and
+-- The calls that get these keys, as { name, arguments }, with .fold for their replies; nil and
 -- an error when a key is bad. Throws where keys is no list of strings.
 function M.plan_get(conn, keys)
   check_list("get_many", keys)
   local plan, ends, from, separate = {}, {}, 1, false
+  local values = new_table(0, #keys) -- most are found: it need not grow
   while rawget(keys, from) ~= nil do -- as join_keys reads them, or it would not end
     local text, behind = core.join_keys(conn, keys, from)
     if text == nil then return nil, behind end
     if text == false then
       separate = true
     else
-      plan[#plan + 1] = { "get_many", text }
+      plan[#plan + 1] = { "get_many", text, values }
       ends[#plan] = behind - 1
     end
     from = behind
   end
   if separate then return plan_gets(keys) end
-  plan.fold = fold_chunks(keys, ends)
+  plan.fold = fold_chunks(keys, ends, values)
   return plan
 end
 
@@ -149,7 +147,7 @@ function M.get(conn, keys)
   if plan == nil then return nil, err end
   local calls, count = {}, #plan
   if count == 0 then return {} end
-  for i = 1, count do record(calls, i, commands[plan[i][1]], plan[i][2]) end
+  for i = 1, count do record(calls, i, commands[plan[i][1]], plan[i][2], plan[i][3]) end
   local begun = core.now()
   local replies, empty = run(conn, calls, count, "get_many")
   if replies == nil then return nil, empty end

@@ -87,7 +87,7 @@ function Pipeline:get_many(keys)
   local first = self.count + 1
   local plan, err = many.plan_get(self.conn, keys)
   if not plan then return composite(self, first, function() return nil, err end) end
-  for _, call in ipairs(plan) do record(self, commands[call[1]], call[2]) end
+  for _, call in ipairs(plan) do record(self, commands[call[1]], call[2], call[3]) end
   return composite(self, first, plan.fold)
 end
 
