@@ -60,6 +60,26 @@ function EXAMPLES.demo()
   end)
 end
 
+function EXAMPLES.fast()
+  -- The last figure of a line.
+  local function writes(out, way) return tonumber(out:match("\n" .. way .. "[^\n]* (%d+)\n")) end
+
+  it("shows how many gets share a write, in four ways", function()
+    local out, err = run("fast", "2000")
+    assert.equal("", err)
+    assert_says(out, "2000 gets of 99 bytes each way\n")
+    assert.equal(2000, writes(out, "one get at a time"))
+    assert.is_true(writes(out, "100 tasks on one connection") < 1000, out)
+    assert.equal(20, writes(out, "pipelines of 100"))
+    assert.equal(20, writes(out, "get_many of 100 keys"))
+  end)
+
+  it("takes a hundred gets at least", function()
+    local _, err = run("fast", "99", 2)
+    assert_says(err, "usage: moonjay fast.lua [GETS]; at least 100\n")
+  end)
+end
+
 function EXAMPLES.warm()
   it("warms a list of its own", function()
     assert_says(run "warm", "200 keys: 200 warmed, 0 kept, 0 failed; 8 workers")
