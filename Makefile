@@ -88,7 +88,7 @@ SUBMAKE = +@$(MAKE) --no-print-directory \
 
 .PHONY: all specs demo test test-asan fmt install deps deps-ci clean ready
 .PHONY: bench bench-link bench-check bench-record bench-tools bench-deps soak
-.PHONY: bench-growth bench-tail bench-start bench-interpreted
+.PHONY: bench-growth bench-tail bench-start bench-interpreted bench-profile
 .PHONY: fuzz fuzzers fuzz-replay $(FUZZ:%=fuzz-%) torture fault fault-asan
 .PHONY: lint lint-gcc lint-clang lint-tidy lint-cppcheck lint-format lint-lua
 .DELETE_ON_ERROR:
@@ -261,7 +261,7 @@ bench-check bench-record: bench-%:
 	$(SUBMAKE) all
 	$(BUILD)/moonjay run --memcached-args "-R 200 -t 1" bench/check.lua $*
 
-bench-growth bench-tail bench-start bench-interpreted: bench-%:
+bench-growth bench-tail bench-start bench-interpreted bench-profile: bench-%:
 	$(SUBMAKE) all bench-tools
 	@$(BUILD)/moonjay bench/$*.lua
 
