@@ -60,7 +60,7 @@ static const struct plan plans[] = {
     {.name = "P4a", .mode = SET},
     {.name = "P4b", .mode = MS, .depth = 100},
     {.name = "P5", .mode = GET, .size = 1 << 20},
-    {.name = "P5s", .mode = GET, .size = 1 << 20},
+    {.name = "P5s", .mode = GET, .size = 1 << 20, .values = 32},
     {.name = "P6", .mode = GET, .connections = 50},
     {.name = "P7", .mode = MIXED, .connections = 50},
 };
@@ -233,6 +233,8 @@ int main(int argc, char **argv) {
     int requests = depth;
     if (plan.mode == MIXED)
         requests = (depth + MIXED_CYCLE - 1) / MIXED_CYCLE * MIXED_CYCLE;
+    if (requests < plan.values)
+        requests = plan.values;
     struct script script = script_make(plan.mode, requests, keys, plan.size);
     store(&plan, requests * keys);
     struct pool pool = pool_open(&plan);

@@ -16,6 +16,7 @@ struct plan {
     const char *name;
     enum mode mode;
     int depth, gather; /* requests in flight; how many of them must end before more are sent */
+    int values;        /* so many are asked for in turn, at the least */
     int connections;
     size_t size; /* of a value */
     double seconds;
