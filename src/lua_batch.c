@@ -1,7 +1,8 @@
 /* lua_batch.c: many calls that leave together and are answered in one wait.
  *
- * A batch is userdata around a flat list of calls, six places each: the command's number and its
- * arguments. Answers go straight into its tables. It is run once. */
+ * A batch is userdata around a flat list of calls: each is its command's number times GIVEN, plus
+ * how many arguments it has, and these (lua/moonjay/batch.lua). Answers go straight into its tables.
+ * It is run once. */
 #include "lua_conn.h"
 #include "lua_error.h"
 
@@ -11,8 +12,7 @@
 #define BATCH_META "moonjay.batch"
 
 enum {
-    STRIDE = 6,             /* a call: its number and five arguments */
-    MANY_VALUES = 3,        /* of a get_many: the table its values go into, behind its keys */
+    GIVEN = 8,
     CHUNK_BYTES = 32 << 10, /* of the keys of one multi-get */
     CHUNK_KEYS = 1000
 };
@@ -26,6 +26,7 @@ struct mj__lua_batch {
     const char *op; /* of an interruption; its environment keeps it */
     int kept;       /* registry reference to the batch itself while it runs */
     uint32_t count, next, pending, failed;
+    uint32_t place;    /* of the next call in the list */
     uint32_t held;     /* the get_many whose values are held: see hold() */
     mj__time begun;    /* the call that it is a part of; 0: it is all of it */
     mj__time deadline; /* of all of it; 0: that of its requests, which leave together */
@@ -108,12 +109,12 @@ static void keep_stat(lua_State *L, uint32_t index, const struct mj__reply *repl
     lua_settop(L, HELD_VALUES);
 }
 
-/* One value of a get_many, into the table that came with it. */
+/* One value of a get_many, into the table that is its reply. */
 static void keep_value(lua_State *L, struct mj__lua_batch *batch, uint32_t index,
                        const struct mj__answer *answer) {
     const struct mj__reply *reply = &answer->reply;
     if (batch->held != index) {
-        lua_rawgeti(L, HELD_CALLS, (int)index * STRIDE + MANY_VALUES);
+        lua_rawgeti(L, HELD_REPLIES, (int)index + 1);
         lua_replace(L, HELD_VALUES);
         batch->held = index;
     }
@@ -235,27 +236,30 @@ static const struct mj__wait_ops batch_wait = {.abandon = abandon};
 
 /* ---- submit ----------------------------------------------------------------------------- */
 
-/* Pushes the arguments of the call at `index` behind the command's number; returns the base. */
-static int push_arguments(lua_State *L, uint32_t index, enum mj__command_id *id) {
-    int place = (int)index * STRIDE + 1;
-    lua_rawgeti(L, HELD_CALLS, place);
-    *id = (enum mj__command_id)lua_tointeger(L, -1);
+/* Pushes the arguments of the call at `place`; returns how many. */
+static int push_arguments(lua_State *L, uint32_t place, enum mj__command_id *id) {
+    lua_rawgeti(L, HELD_CALLS, (int)place);
+    unsigned head = (unsigned)lua_tointeger(L, -1);
     lua_pop(L, 1);
-    int base = lua_gettop(L) + 1;
-    for (int i = 1; i < STRIDE; i++) {
-        lua_rawgeti(L, HELD_CALLS, place + i);
+    int count = (int)(head % GIVEN);
+    *id = (enum mj__command_id)(head / GIVEN);
+    for (int i = 1; i <= count; i++) {
+        lua_rawgeti(L, HELD_CALLS, (int)place + i);
         if (lua_touserdata(L, -1) == &none_token) {
             lua_pop(L, 1);
             lua_pushnil(L);
         }
     }
-    return base;
+    return count;
 }
 
-static int read_many(lua_State *L, int base, struct mj__call *call) {
+/* Its keys, and the table that its values go into. */
+static int read_many(lua_State *L, int base, uint32_t index, struct mj__call *call) {
     memset(call, 0, sizeof *call);
     call->id = MJ__GET_MANY;
     call->text = lua_tolstring(L, base, &call->text_size);
+    lua_pushvalue(L, base + 1);
+    set_reply(L, index);
     return 0;
 }
 
@@ -263,7 +267,7 @@ static int read_call(lua_State *L, struct mj__lua_batch *batch, int base,
                      enum mj__command_id id, struct mj__call *call, struct mj__error *error) {
     int into;
     if (id == MJ__GET_MANY) {
-        return read_many(L, base, call);
+        return read_many(L, base, batch->next, call);
     }
     int status = mj__lua_read_call(L, base, id, "pipeline", batch->self, call, &into, error);
     if (status == 0 && into != 0) {
@@ -280,7 +284,8 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch) {
     enum mj__command_id id;
     uint64_t seq;
     uint32_t index = batch->next;
-    int base = push_arguments(L, index, &id);
+    int base = lua_gettop(L) + 1;
+    int given = push_arguments(L, batch->place, &id);
     int status = read_call(L, batch, base, id, &call, &error);
     if (status == 0 && batch->refusal.kind != MJ__KIND_NONE) {
         error = batch->refusal;
@@ -312,7 +317,10 @@ static int submit_next(lua_State *L, struct mj__lua_batch *batch) {
         status = MJ__SUBMITTED;
     }
     lua_settop(L, base - 1);
-    batch->next += status == MJ__SUBMITTED;
+    if (status == MJ__SUBMITTED) {
+        batch->next++;
+        batch->place += 1 + (uint32_t)given;
+    }
     return status;
 }
 
@@ -405,6 +413,7 @@ static int new_batch(lua_State *L) {
     struct mj__lua_batch *batch = lua_newuserdata(L, sizeof *batch);
     memset(batch, 0, sizeof *batch);
     batch->count = (uint32_t)count;
+    batch->place = 1;
     batch->op = luaL_checkstring(L, 7);
     batch->begun = (mj__time)(luaL_optnumber(L, 8, 0) * (double)MJ__SECOND);
     batch->kept = LUA_NOREF;

@@ -8,26 +8,13 @@
 -- binary_keys allows are asked for one by one. All of them are sent at once and waited for
 -- together, in chunks, so that memory stays bounded whatever the length of the list.
 
+local batch = require "moonjay.batch"
 local core = require "moonjay.core"
 local new_table = require "table.new"
 
 local M = {}
 
-local STRIDE = 6
-local NONE, commands = core.NONE, core.commands
-
--- moonjay.pipeline needs this module, so it is asked for when it is needed.
-local function run(conn, calls, count, op, begun)
-  return require "moonjay.pipeline".run(conn, calls, count, op, begun)
-end
-
-local function record(calls, index, number, a, b, c)
-  local at = (index - 1) * STRIDE
-  calls[at + 1], calls[at + 2] = number, a
-  calls[at + 3] = b == nil and NONE or b
-  calls[at + 4] = c == nil and NONE or c
-  calls[at + 5], calls[at + 6] = NONE, NONE
-end
+local commands, record, run = core.commands, batch.record, batch.run
 
 local function check_list(name, keys)
   if type(keys) ~= "table" then
@@ -52,18 +39,17 @@ end
 -- A value of length 0 may be a lease's stub: mg tells. Takes the stubs out of values. empty:
 -- their keys, and .begun, when the call began.
 local function ask_again(conn, values, errors, empty)
-  local calls, count, asked = {}, 0, {}
+  local calls, asked = batch.new(), {}
   for _, key in ipairs(empty) do
     if values[key] == "" and not asked[key] then
       asked[key] = true
-      count = count + 1
-      record(calls, count, commands.get, key)
+      asked[#asked + 1] = key
+      record(calls, commands.get, key)
     end
   end
-  if count == 0 then return errors end
-  local replies, err = run(conn, calls, count, "get_many", empty.begun)
-  for i = 1, count do
-    local key = calls[(i - 1) * STRIDE + 2]
+  if calls.count == 0 then return errors end
+  local replies, err = run(conn, calls, "get_many", empty.begun)
+  for i, key in ipairs(asked) do
     values[key] = replies and replies[i] or nil
     local failure = replies == nil and err or replies.errors[i]
     if failure then
@@ -145,14 +131,13 @@ end
 function M.get(conn, keys)
   local plan, err = M.plan_get(conn, keys)
   if plan == nil then return nil, err end
-  local calls, count = {}, #plan
-  if count == 0 then return {} end
-  for i = 1, count do record(calls, i, commands[plan[i][1]], plan[i][2], plan[i][3]) end
-  local begun = core.now()
-  local replies, empty = run(conn, calls, count, "get_many")
+  if #plan == 0 then return {} end
+  local calls, begun = batch.new(), core.now()
+  for _, call in ipairs(plan) do record(calls, commands[call[1]], call[2], call[3]) end
+  local replies, empty = run(conn, calls, "get_many")
   if replies == nil then return nil, empty end
   empty.begun = begun
-  local values, _, errors = plan.fold(conn, replies, replies.errors, nil, 1, count, empty)
+  local values, _, errors = plan.fold(conn, replies, replies.errors, nil, 1, calls.count, empty)
   return values, errors
 end
 
@@ -193,16 +178,16 @@ function M.fold_count(keys)
 end
 
 local function run_each(conn, keys, op, values, options)
-  local calls, count = {}, #keys
-  for i, key in ipairs(keys) do
+  local calls = batch.new()
+  for _, key in ipairs(keys) do
     if values then
-      record(calls, i, commands.set, key, values[key], options)
+      record(calls, commands.set, key, values[key], options)
     else
-      record(calls, i, commands.delete, key)
+      record(calls, commands.delete, key)
     end
   end
-  if count == 0 then return 0 end
-  local replies, err = run(conn, calls, count, op)
+  if calls.count == 0 then return 0 end
+  local replies, err = run(conn, calls, op)
   if replies == nil then return nil, err end
   local yes, _, errors = M.fold_count(keys)(conn, replies, replies.errors, nil, 1)
   return yes, errors

@@ -8,32 +8,21 @@
 -- sends what was recorded and empties the pipeline, which may then be used again. Replies stand
 -- in the order asked; one failed command fails only itself.
 
+local batch = require "moonjay.batch"
 local core = require "moonjay.core"
 local many = require "moonjay.many"
-local settle = require "moonjay.wait".settle
 
 local M = {}
 local Pipeline = {}
 Pipeline.__index = Pipeline
 
-local NONE, check, commands, now = core.NONE, core.check, core.commands, core.now
-local STRIDE = 6 -- places of one call in the flat list, as src/lua_batch.c reads it
-
-local function record(self, number, a, b, c, d, e)
-  local calls, at = self.calls, self.count * STRIDE
-  calls[at + 1] = number
-  calls[at + 2] = a == nil and NONE or a
-  calls[at + 3] = b == nil and NONE or b
-  calls[at + 4] = c == nil and NONE or c
-  calls[at + 5] = d == nil and NONE or d
-  calls[at + 6] = e == nil and NONE or e
-  self.count = self.count + 1
-end
+local check, commands, now = core.check, core.commands, core.now
+local record = batch.record
 
 -- One entry of the pipeline that is one call.
 local function single(self)
   self.n = self.n + 1
-  if self.first then self.first[self.n] = self.count end
+  if self.first then self.first[self.n] = self.calls.count end
 end
 
 -- One entry that is the calls from `first` on; fold(conn, replies, errors, more, first, last)
@@ -49,11 +38,22 @@ local function composite(self, first, fold)
   return self
 end
 
+-- Commands that are mostly given so many strings and nothing else, which is seen here for less
+-- than the C side takes to check it.
+local STRINGS = {
+  get = 1, item = 1, delete = 1, set = 2, add = 2, replace = 2, append = 2, prepend = 2,
+}
+
+local function is_plain(strings, a, b, c, d, e)
+  return c == nil and d == nil and e == nil and type(a) == "string"
+    and (strings == 1 and b == nil or strings == 2 and type(b) == "string")
+end
+
 local function method(name)
-  local number, verify = commands[name], check[name]
+  local number, verify, strings = commands[name], check[name], STRINGS[name]
   return function(self, a, b, c, d, e)
-    verify(a, b, c, d, e)
-    record(self, number, a, b, c, d, e)
+    if not is_plain(strings, a, b, c, d, e) then verify(a, b, c, d, e) end
+    record(self.calls, number, a, b, c, d, e)
     single(self)
     return self
   end
@@ -69,8 +69,8 @@ local function counter(name)
       return plain(self, key, delta, options, extra)
     end
     check[name](key, delta, options, extra)
-    local first = self.count + 1
-    record(self, commands[name], key, delta, options)
+    local first = self.calls.count + 1
+    record(self.calls, commands[name], key, delta, options)
     return composite(self, first, function(conn, replies, errors)
       if replies[first] ~= nil or errors[first] then return replies[first], errors[first] end
       return many.create_counter(conn, name, key, delta, options)
@@ -84,24 +84,24 @@ counter "decr"
 -- The reply is the table of get_many, its second value that of its errors; a bad key among them
 -- fails the entry.
 function Pipeline:get_many(keys)
-  local first = self.count + 1
+  local first = self.calls.count + 1
   local plan, err = many.plan_get(self.conn, keys)
   if not plan then return composite(self, first, function() return nil, err end) end
-  for _, call in ipairs(plan) do record(self, commands[call[1]], call[2], call[3]) end
+  for _, call in ipairs(plan) do record(self.calls, commands[call[1]], call[2], call[3]) end
   return composite(self, first, plan.fold)
 end
 
 function Pipeline:set_many(values, options)
-  local first = self.count + 1
+  local first = self.calls.count + 1
   local keys = many.check_set(values, options)
-  for _, key in ipairs(keys) do record(self, commands.set, key, values[key], options) end
+  for _, key in ipairs(keys) do record(self.calls, commands.set, key, values[key], options) end
   return composite(self, first, many.fold_count(keys))
 end
 
 function Pipeline:delete_many(keys)
-  local first = self.count + 1
+  local first = self.calls.count + 1
   many.check_keys("delete_many", keys)
-  for _, key in ipairs(keys) do record(self, commands.delete, key) end
+  for _, key in ipairs(keys) do record(self.calls, commands.delete, key) end
   return composite(self, first, many.fold_count(keys))
 end
 
@@ -123,18 +123,6 @@ local function fold_all(conn, recorded, calls)
   return replies
 end
 
--- op: what the script called, for the error of an interruption. begun: when, if this is not the
--- first that is sent for it; its one timeout counts from there.
-local function run(conn, calls, count, op, begun)
-  local replies, errors, more, empty = {}, {}, {}, {}
-  local batch = core.new_batch(calls, count, replies, errors, more, empty, op, begun)
-  local failed, err = core.run(conn, batch)
-  if err ~= nil then failed, err = settle(core.run, failed, err, conn, batch) end
-  if failed == nil then return nil, err end
-  replies.errors, replies.more, replies.n, replies.failed = errors, more, count, failed
-  return replies, empty
-end
-
 -- Sends what was recorded and waits for all of it. Returns the replies, with .errors, .more
 -- (second values: "exists", "missing"), .n (how many) and .failed (how many of them), or nil
 -- and an error when memory ran out. The pipeline is empty as soon as it has begun: also when a
@@ -142,10 +130,10 @@ end
 -- what is recorded meanwhile is for the next run.
 function Pipeline:run()
   local recorded = { n = self.n, first = self.first, folds = self.folds }
-  local calls, count = self.calls, self.count
+  local calls = self.calls
   self:clear()
   local begun = recorded.first and now()
-  local replies, empty = run(self.conn, calls, count, "pipeline")
+  local replies, empty = batch.run(self.conn, calls, "pipeline")
   if replies == nil then return nil, empty end
   if recorded.first == nil then return replies end
   replies.empty, empty.begun = empty, begun
@@ -154,15 +142,13 @@ end
 
 -- Forgets what was recorded.
 function Pipeline:clear()
-  self.calls, self.count, self.n = {}, 0, 0
+  self.calls, self.n = batch.new(self.calls.size), 0
   self.first, self.folds = nil, {}
 end
 
 -- A new, empty pipeline over a connection.
 function M.new(conn)
-  return setmetatable({ conn = conn, calls = {}, count = 0, n = 0, folds = {} }, Pipeline)
+  return setmetatable({ conn = conn, calls = batch.new(), n = 0, folds = {} }, Pipeline)
 end
-
-M.run = run
 
 return M
