@@ -439,9 +439,17 @@ static int check_command(lua_State *L) {
     return 0;
 }
 
-static int join_failed(lua_State *L, const struct mj__lua_conn *self,
-                       const struct mj__error *error, const char *key, size_t size) {
-    return mj__lua_fail(L, error, "get_many", key, size, mj__lua_conn_name(self));
+/* A key that cannot go as it is: it is bad, or needs the encoding of binary_keys. */
+static int cannot_join(lua_State *L, const struct mj__lua_conn *self, const char *key,
+                       size_t size, int place) {
+    struct mj__error error;
+    bool encoded, binary = mj__conn_endpoint(self->conn)->options.binary_keys;
+    if (mj__key_check(key, size, binary, &encoded, &error) != 0) {
+        return mj__lua_fail(L, &error, "get_many", key, size, mj__lua_conn_name(self));
+    }
+    lua_pushboolean(L, 0);
+    lua_pushinteger(L, place + 1);
+    return 2;
 }
 
 /* core.join_keys(conn, keys, from): checks keys from `from` on and joins as many as fit one
@@ -449,30 +457,23 @@ static int join_failed(lua_State *L, const struct mj__lua_conn *self,
  * and the place behind it. nil and an error: a bad key. Throws where one is no string. */
 static int join_keys(lua_State *L) {
     struct mj__lua_conn *self = mj__lua_conn_at(L, 1, "conn:get_many");
-    bool binary = mj__conn_endpoint(self->conn)->options.binary_keys;
     char text[CHUNK_BYTES];
-    struct mj__error error;
     size_t at = 0;
     int from = (int)luaL_checkinteger(L, 3), place = from;
     for (; place < from + CHUNK_KEYS; place++) {
         size_t size;
         lua_rawgeti(L, 2, place);
-        if (lua_isnil(L, -1)) {
+        int type = lua_type(L, -1);
+        if (type == LUA_TNIL) {
             break;
         }
-        if (lua_type(L, -1) != LUA_TSTRING) {
+        if (type != LUA_TSTRING) {
             return mj__lua_misuse(L, "conn:get_many", "key %d must be a string, got %s", place,
                                   luaL_typename(L, -1));
         }
-        bool encoded;
         const char *key = lua_tolstring(L, -1, &size);
-        if (mj__key_check(key, size, binary, &encoded, &error) != 0) {
-            return join_failed(L, self, &error, key, size);
-        }
-        if (encoded) {
-            lua_pushboolean(L, 0);
-            lua_pushinteger(L, place + 1);
-            return 2;
+        if (!mj__key_plain(key, size)) {
+            return cannot_join(L, self, key, size, place);
         }
         if (at + size + 1 > sizeof text) {
             break;
