@@ -105,6 +105,54 @@ describe("a table that is no list of keys", function()
   end))
 end)
 
+describe("a get_many that throws", function()
+  it("leaves its pipeline as it was", cleaned(function()
+    local conn = assert(mj.connect(memcached.start { unix = true }.url))
+    local keys = {}
+    for i = 1, 2500 do keys[i] = "key:" .. i end
+    keys[2400] = true
+    local pipeline = conn:pipeline():set("a", "1")
+    assert.has_error(function() pipeline:get_many(keys) end)
+    keys[2400] = "no key"
+    local replies = pipeline:get("a"):get_many(keys):get_many { "a" }:incr("a"):run()
+    assert.same({ true, "1", nil, { a = "1" }, 2 }, { unpack(replies, 1, replies.n) })
+    assert.equal("bad_key", replies.errors[3].kind)
+    assert.equal(1, replies.failed)
+    conn:close()
+  end))
+end)
+
+describe("the values of a get_many", function()
+  local function answered(keys, reply)
+    local peer = hand.listen()
+    local conn = peer:connect("timeout=10s")
+    local task = mj.spawn(conn.get_many, conn, keys)
+    peer:line()
+    peer:send(reply)
+    return task:wait()
+  end
+
+  it("may come in any order, and some not at all", cleaned(function()
+    local values = answered({ "a", "bb", "b", "c", "bb" },
+      "VALUE c 0 1\r\nC\r\nVALUE b 7 2\r\nBB\r\nVALUE a 0 1\r\nA\r\nEND\r\n")
+    assert.same({ a = "A", b = "BB", c = "C" }, values)
+  end))
+
+  it("may come as often as their keys were asked", cleaned(function()
+    local values = answered({ "a", "b", "a" },
+      "VALUE a 0 1\r\nA\r\nVALUE b 0 1\r\nB\r\nVALUE a 0 1\r\nA\r\nEND\r\n")
+    assert.same({ a = "A", b = "B" }, values)
+  end))
+
+  it("are never those of a key that has one of them within", cleaned(function()
+    for _, key in ipairs { "b", "bc", "abc", "ab b", "c", "" } do
+      local _, errors = answered({ "ab", "cb" }, "VALUE ab 0 1\r\nA\r\nVALUE " .. key ..
+        " 0 1\r\nB\r\nEND\r\n")
+      assert.equal("protocol", errors.cb.kind, key)
+    end
+  end))
+end)
+
 describe("mj.check", function()
   it("raises a failure of many keys", cleaned(function()
     local conn = assert(mj.connect(memcached.start { unix = true }.url))

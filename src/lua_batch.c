@@ -432,6 +432,13 @@ static int new_batch(lua_State *L) {
     return 1;
 }
 
+/* core.new_table(list, names): an empty table with room for so many. LuaJIT has such a function as a
+ * module; one that memory was short for once cannot be required again. */
+static int new_table(lua_State *L) {
+    lua_createtable(L, (int)luaL_checkinteger(L, 1), (int)luaL_checkinteger(L, 2));
+    return 1;
+}
+
 /* core.check[NAME](...): throws what the call would throw, and sends nothing. */
 static int check_command(lua_State *L) {
     enum mj__command_id id = (enum mj__command_id)lua_tointeger(L, lua_upvalueindex(1));
@@ -513,6 +520,8 @@ void mj__lua_open_batch(lua_State *L) {
     lua_setfield(L, -2, "run");
     lua_pushcfunction(L, new_batch);
     lua_setfield(L, -2, "new_batch");
+    lua_pushcfunction(L, new_table);
+    lua_setfield(L, -2, "new_table");
     lua_pushcfunction(L, join_keys);
     lua_setfield(L, -2, "join_keys");
     push_checks(L);

@@ -8,11 +8,11 @@
 -- more: the command's number times GIVEN plus how many arguments, and these (src/lua_batch.c).
 
 local core = require "moonjay.core"
-local new_table = require "table.new"
 local settle = require "moonjay.wait".settle
 
 local M = {}
 
+local new_table = core.new_table
 local GIVEN = 8
 local NONE = core.NONE -- stands for an argument that was left out before another
 local LIKELY_MAX = 4096

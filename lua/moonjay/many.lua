@@ -10,10 +10,10 @@
 
 local batch = require "moonjay.batch"
 local core = require "moonjay.core"
-local new_table = require "table.new"
 
 local M = {}
 
+local new_table = core.new_table
 local commands, record, run = core.commands, batch.record, batch.run
 
 local function check_list(name, keys)
@@ -70,75 +70,79 @@ local function blame(keys, from, last, values, errors, err)
 end
 
 -- One multi-get a chunk, all into one table.
-local function fold_chunks(keys, ends, values)
-  return function(conn, _, failures, _, first, last, empty)
-    local errors, from = nil, 1
-    for i = first, last do
-      local stop = ends[i - first + 1]
-      if failures[i] then errors = blame(keys, from, stop, values, errors, failures[i]) end
-      from = stop + 1
-    end
-    if empty[1] and conn:protocol() == "meta" then
-      errors = ask_again(conn, values, errors, empty)
-    end
-    return values, nil, errors
+local function fold_chunks(plan, conn, failures, first, empty)
+  local keys, values, errors, from = plan.keys, plan.values, nil, 1
+  for i = 1, #plan / 2 do
+    local last, err = plan[2 * i], failures[first + i - 1]
+    if err then errors = blame(keys, from, last, values, errors, err) end
+    from = last + 1
   end
+  if empty[1] and conn:protocol() == "meta" then
+    errors = ask_again(conn, values, errors, empty)
+  end
+  return values, errors
 end
 
 -- One get a key.
-local function fold_gets(keys)
-  return function(_, replies, failures, _, first)
-    local values, errors = {}, nil
-    for i, key in ipairs(keys) do
-      values[key] = replies[first + i - 1]
-      if failures[first + i - 1] then
-        errors = errors or {}
-        errors[key] = failures[first + i - 1]
-      end
+local function fold_gets(plan, replies, failures, first)
+  local values, errors = {}, nil
+  for i, key in ipairs(plan.keys) do
+    values[key] = replies[first + i - 1]
+    if failures[first + i - 1] then
+      errors = errors or {}
+      errors[key] = failures[first + i - 1]
     end
-    return values, nil, errors
   end
+  return values, errors
 end
 
-local function plan_gets(keys)
-  local plan = { fold = fold_gets(keys) }
-  for i, key in ipairs(keys) do plan[i] = { "get", key } end
-  return plan
-end
-
--- The calls that get these keys, as { name, arguments }, with .fold for their replies; nil and
--- an error when a key is bad. Throws where keys is no list of strings.
+-- How to get these keys: a multi-get a chunk, each as its text and the place of its last key;
+-- or plan.separate, a get for each. nil and an error when a key is bad. Throws where keys is no
+-- list of strings.
 function M.plan_get(conn, keys)
   check_list("get_many", keys)
-  local plan, ends, from, separate = {}, {}, 1, false
   local values = new_table(0, #keys) -- most are found: it need not grow
+  local plan, from, size = { keys = keys, values = values, separate = false }, 1, 0
   while rawget(keys, from) ~= nil do -- as join_keys reads them, or it would not end
     local text, behind = core.join_keys(conn, keys, from)
     if text == nil then return nil, behind end
     if text == false then
-      separate = true
+      plan.separate = true
     else
-      plan[#plan + 1] = { "get_many", text, values }
-      ends[#plan] = behind - 1
+      plan[size + 1], plan[size + 2] = text, behind - 1
+      size = size + 2
     end
     from = behind
   end
-  if separate then return plan_gets(keys) end
-  plan.fold = fold_chunks(keys, ends, values)
   return plan
+end
+
+-- Records its calls.
+function M.record_get(calls, plan)
+  if plan.separate then
+    for _, key in ipairs(plan.keys) do record(calls, commands.get, key) end
+  else
+    for i = 1, #plan, 2 do record(calls, commands.get_many, plan[i], plan.values) end
+  end
+end
+
+-- What became of them, where the reply to the first is replies[first]: values by key, and, if
+-- some failed, errors by key. empty: keys whose value has length 0.
+function M.fold_get(plan, conn, replies, failures, first, empty)
+  if plan.separate then return fold_gets(plan, replies, failures, first) end
+  return fold_chunks(plan, conn, failures, first, empty)
 end
 
 function M.get(conn, keys)
   local plan, err = M.plan_get(conn, keys)
   if plan == nil then return nil, err end
-  if #plan == 0 then return {} end
   local calls, begun = batch.new(), core.now()
-  for _, call in ipairs(plan) do record(calls, commands[call[1]], call[2], call[3]) end
+  M.record_get(calls, plan)
+  if calls.count == 0 then return plan.values end
   local replies, empty = run(conn, calls, "get_many")
   if replies == nil then return nil, empty end
-  empty.begun = begun
-  local values, _, errors = plan.fold(conn, replies, replies.errors, nil, 1, calls.count, empty)
-  return values, errors
+  if empty[1] then empty.begun = begun end
+  return M.fold_get(plan, conn, replies, replies.errors, 1, empty)
 end
 
 -- ---- set, delete ----

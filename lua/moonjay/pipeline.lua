@@ -87,8 +87,11 @@ function Pipeline:get_many(keys)
   local first = self.calls.count + 1
   local plan, err = many.plan_get(self.conn, keys)
   if not plan then return composite(self, first, function() return nil, err end) end
-  for _, call in ipairs(plan) do record(self.calls, commands[call[1]], call[2], call[3]) end
-  return composite(self, first, plan.fold)
+  many.record_get(self.calls, plan)
+  return composite(self, first, function(conn, replies, failures, _, _, _, empty)
+    local values, errors = many.fold_get(plan, conn, replies, failures, first, empty)
+    return values, nil, errors
+  end)
 end
 
 function Pipeline:set_many(values, options)
