@@ -49,7 +49,7 @@ static struct mj__lua_batch *batch_at(lua_State *L, int index) {
  * its tables stay there until another's take their place. */
 enum { HELD_BATCH = 1, HELD_CALLS, HELD_REPLIES, HELD_VALUES };
 
-enum { NO_CALL = UINT32_MAX };
+#define NO_CALL UINT32_MAX
 
 static void hold_anew(lua_State *L, struct mj__lua_batch *batch) {
     lua_settop(L, 0);
