@@ -4,9 +4,6 @@
 
 enum {
     FIRST_SLOTS = 64,
-    /* A call that waits needs a little more than the 40 places that LuaJIT begins with; it then
-     * doubles them, and what the first were in stays behind as a hole. */
-    FIRST_STACK = 44,
     ROUNDS = 8 /* how often tasks that were woken by tasks run in the same turn */
 };
 
@@ -111,7 +108,7 @@ static void add_slot(lua_State *L, struct mj__runtime *runtime) {
  * which may start tasks themselves. */
 static void add_spare(lua_State *L, struct mj__runtime *runtime) {
     lua_State *coroutine = lua_newthread(L);
-    if (lua_checkstack(coroutine, FIRST_STACK) == 0) {
+    if (lua_checkstack(coroutine, MJ__TASK_ROOM) == 0) {
         luaL_error(L, "not enough memory");
     }
     if (runtime->bare == NULL) {
