@@ -56,7 +56,7 @@ FUZZ_call  := server words sim_loop sim_stream
 FUZZ_conn  := play play_told play_check server words sim_loop sim_stream
 
 # What spec/fault/fault.c stands in for. libevent is linked in, for its calls are caught too.
-WRAPPED := malloc calloc realloc free strdup asprintf read readv recv sendmsg send close socket
+WRAPPED := malloc calloc realloc free strdup asprintf read recvmsg recv sendmsg send close socket
 WRAPPED += connect
 WRAPPED += setsockopt getsockopt getsockname getpeername epoll_create1 epoll_ctl epoll_wait
 WRAPPED += timerfd_create timerfd_settime pipe2 eventfd eventfd_read getaddrinfo

@@ -120,6 +120,7 @@ void mj__conn_connect_ready(struct mj__conn *conn) {
         return;
     }
     conn->counters.arms++;
+    mj__stream_be_patient(&conn->stream, MJ__PATIENCE);
     handshake(conn);
 }
 

@@ -336,7 +336,7 @@ static int read_room(struct mj__conn *conn, struct iovec *room, size_t *value_si
 }
 
 /* True: it filled all the room there was, and more may be waiting. */
-static bool read_once(struct mj__conn *conn) {
+static bool read_once(struct mj__conn *conn, bool wait) {
     struct iovec room[2];
     size_t value_size = 0;
     int rooms = read_room(conn, room, &value_size);
@@ -344,7 +344,7 @@ static bool read_once(struct mj__conn *conn) {
         return false;
     }
     conn->counters.reads++;
-    ssize_t count = conn->stream.ops->readv(&conn->stream, room, rooms);
+    ssize_t count = conn->stream.ops->readv(&conn->stream, room, rooms, wait);
     if (count <= 0) {
         if (count == 0) {
             peer_left(conn);
@@ -368,7 +368,9 @@ static bool read_once(struct mj__conn *conn) {
 /* What filled its room was the beginning of more, often of a large value that is all there by now:
  * once more, without waiting. No oftener, since one that sends without end must not hold the turn. */
 void mj__conn_readable(struct mj__conn *conn) {
-    if (conn->state != MJ__CONN_CLOSED && read_once(conn) && conn->state != MJ__CONN_CLOSED) {
-        (void)read_once(conn);
+    bool wait = mj__loop_sleeps_in_read(conn->loop);
+    if (conn->state != MJ__CONN_CLOSED && read_once(conn, wait) &&
+        conn->state != MJ__CONN_CLOSED) {
+        (void)read_once(conn, false);
     }
 }

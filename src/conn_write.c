@@ -322,6 +322,8 @@ void mj__conn_flush(struct mj__deferred *deferred) {
     }
     if (conn->orphan && conn->state == MJ__CONN_OPEN) {
         mj__conn_end_orphan(conn);
+    } else if (mj__requests_count(&conn->requests) > 0 && conn->state == MJ__CONN_OPEN) {
+        mj__loop_expect(conn->loop, &conn->watch);
     }
 }
 

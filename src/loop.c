@@ -51,6 +51,9 @@ struct mj__loop {
     size_t timers, capacity;
     uint64_t order;
 
+    struct mj__watch *expected; /* see mj__loop_expect */
+    bool sleeps_in_read;
+
     size_t owing; /* who has bytes that are still to leave */
     struct mj__deferred flushes, batch, frees, before_close; /* heads of rings */
     bool closing;
@@ -59,6 +62,7 @@ struct mj__loop {
 
     int epoll;
     size_t watched; /* descriptors in it */
+    size_t urgent;  /* those of them that are not patient */
     int found;      /* what the last pass found: so many of `ready`; -1: it failed */
     struct epoll_event ready[BATCH];
     struct event_base *base;
@@ -289,6 +293,7 @@ static void disarm(struct mj__watch *watch) {
     if (watch->armed != 0) {
         epoll_ctl(watch->loop->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
         watch->loop->watched--;
+        watch->loop->urgent -= !watch->patient;
         watch->armed = 0;
     }
 }
@@ -309,14 +314,25 @@ int mj__watch_arm(struct mj__watch *watch, bool readable, bool writable) {
         disarm(watch);
         return -1;
     }
-    watch->loop->watched += change == EPOLL_CTL_ADD;
+    if (change == EPOLL_CTL_ADD) {
+        watch->loop->watched++;
+        watch->loop->urgent += !watch->patient;
+    }
     watch->armed = wanted;
     return 0;
+}
+
+void mj__watch_be_urgent(struct mj__watch *watch) {
+    watch->loop->urgent += watch->patient && watch->armed != 0;
+    watch->patient = false;
 }
 
 void mj__watch_close(struct mj__watch *watch) {
     if (watch->loop == NULL) {
         return;
+    }
+    if (watch->loop->expected == watch) {
+        watch->loop->expected = NULL;
     }
     disarm(watch);
     forget(watch->loop, watch);
@@ -410,6 +426,7 @@ struct mj__loop *mj__loop_open(struct mj__error *error) {
     }
     loop->epoll = -1;
     loop->timerfd.ready = time_came;
+    loop->timerfd.patient = true;
     mj__watch_open(loop, &loop->timerfd, -1);
     loop->armed = MJ__NEVER;
     loop->clock = mj__clock();
@@ -505,7 +522,41 @@ static int pass(struct mj__loop *loop, bool sleep) {
     return status < 0 || loop->found < 0 ? -1 : 0;
 }
 
+void mj__loop_expect(struct mj__loop *loop, struct mj__watch *watch) {
+    loop->expected = watch;
+}
+
+bool mj__loop_sleeps_in_read(const struct mj__loop *loop) {
+    return loop->sleeps_in_read;
+}
+
+/* Nothing urgent is watched beside what is expected, and timers are far. */
+static bool may_sleep_in_read(const struct mj__loop *loop) {
+    const struct mj__watch *watch = loop->expected;
+    return watch != NULL && watch->armed == EPOLLIN && loop->urgent == 1 &&
+           loop->event == NULL && earliest(loop) > loop->clock + 2 * MJ__PATIENCE;
+}
+
+/* One request at a time on one connection is what most scripts do: this saves them a third of
+ * their system calls. */
+static void sleep_in_read(struct mj__loop *loop) {
+    struct mj__watch *watch = loop->expected;
+    loop->horizon = loop->clock;
+    loop->found = 0;
+    loop->sleeps_in_read = true;
+    watch->ready(watch, true, false);
+    loop->sleeps_in_read = false;
+}
+
 static int sleep_for_descriptors(struct mj__loop *loop) {
+    bool in_read = may_sleep_in_read(loop);
+    if (in_read) {
+        sleep_in_read(loop);
+    }
+    loop->expected = NULL;
+    if (in_read) {
+        return 0;
+    }
     if (arm(loop) != 0) {
         return -1;
     }

@@ -39,8 +39,11 @@ struct mj__watch {
     struct mj__loop *loop; /* NULL: not open */
     int fd;
     uint32_t armed; /* EPOLLIN and EPOLLOUT, as they are armed now */
+    bool patient;   /* it does not mind to wait for a sleep in a read: see mj__loop_expect */
     void (*ready)(struct mj__watch *, bool readable, bool writable);
 };
+
+#define MJ__PATIENCE (10 * (MJ__SECOND / 1000)) /* the longest sleep in a read */
 
 struct mj__loop_counters {
     uint64_t turns;       /* passes over the watched descriptors: calls of epoll_wait */
@@ -114,6 +117,15 @@ int mj__watch_arm(struct mj__watch *, bool readable, bool writable);
  * called from some watch's `ready`; the watch may be freed at once. Harmless on one that is all
  * zero. */
 void mj__watch_close(struct mj__watch *);
+
+/* What comes next is expected on this watch, which waits to be readable: the next turn that sleeps
+ * may call its `ready` at once, to sleep in the read itself, where all else that is watched is
+ * patient and no timer is near. That read is to wait no longer than MJ__PATIENCE; mj__loop_sleeps_in_read tells
+ * it. Forgotten with the next turn that sleeps, and when the watch is closed. */
+void mj__loop_expect(struct mj__loop *, struct mj__watch *);
+bool mj__loop_sleeps_in_read(const struct mj__loop *);
+/* A patient watch, open, is so no longer. */
+void mj__watch_be_urgent(struct mj__watch *);
 
 /* One turn. With `wait` it sleeps until something happens, unless something is due already.
  * 0, or -1 when the system failed (no timer fires then), or inside a turn (a callback must not

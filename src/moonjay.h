@@ -74,7 +74,8 @@ int mj_poll(mj_runtime *, long budget_us);
 int mj_run(mj_runtime *);
 
 /* From any thread: fn is called once, in a turn of the runtime or, at the latest, when it closes,
- * on its thread. The caller sees to it that the runtime is not closed meanwhile. MJ_OK, MJ_NOMEM;
+ * on its thread; the first one up to 10 ms late, if mj_run sleeps in a read of its only connection.
+ * The caller sees to it that the runtime is not closed meanwhile. MJ_OK, MJ_NOMEM;
  * MJ_USAGE once it closes, from what it calls then: fn will not be called. */
 int mj_post(mj_runtime *, void (*fn)(mj_runtime *, void *), void *arg);
 

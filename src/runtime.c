@@ -265,6 +265,7 @@ static void post_ready(struct mj__watch *watch, bool readable, bool writable) {
     size_t offset = offsetof(struct mj__runtime, post_watch);
     struct mj__runtime *runtime = (struct mj__runtime *)((char *)watch - offset);
     uint64_t count;
+    mj__watch_be_urgent(watch); /* where one comes, more will */
     if (read(runtime->post_fd, &count, sizeof count) == sizeof count) {
         run_posted(runtime);
     }
@@ -276,6 +277,7 @@ static int open_post(struct mj__runtime *runtime, struct mj__error *error) {
         return mj__fail(error, MJ__UNREACHABLE, "no event descriptor: %s", strerror(errno));
     }
     runtime->post_watch.ready = post_ready;
+    runtime->post_watch.patient = true;
     if (mj__watch_open(runtime->loop, &runtime->post_watch, runtime->post_fd) != 0 ||
         mj__watch_arm(&runtime->post_watch, true, false) != 0) {
         return mj__fail(error, MJ__NO_MEMORY, "no memory for an event");

@@ -1,6 +1,7 @@
 #include "stream.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -94,11 +95,21 @@ static int clip(int count) {
     return count < IOV_MAX ? count : IOV_MAX;
 }
 
-static ssize_t socket_readv(struct mj__stream *stream, const struct iovec *parts, int count) {
+static ssize_t receive_pieces(int fd, const struct iovec *parts, int count, int flags) {
+    struct msghdr message = {
+        .msg_iov = (struct iovec *)parts,
+        .msg_iovlen = (size_t)clip(count),
+    };
+    return recvmsg(fd, &message, flags);
+}
+
+static ssize_t socket_readv(struct mj__stream *stream, const struct iovec *parts, int count,
+                            bool wait) {
+    int flags = wait ? 0 : MSG_DONTWAIT;
     ssize_t size;
     do {
-        size = count == 1 ? recv(stream->fd, parts->iov_base, parts->iov_len, 0)
-                          : readv(stream->fd, parts, clip(count));
+        size = count == 1 ? recv(stream->fd, parts->iov_base, parts->iov_len, flags)
+                          : receive_pieces(stream->fd, parts, count, flags);
     } while (size < 0 && errno == EINTR);
     return size;
 }
@@ -108,14 +119,15 @@ static ssize_t send_pieces(int fd, const struct iovec *parts, int count) {
         .msg_iov = (struct iovec *)parts,
         .msg_iovlen = (size_t)clip(count),
     };
-    return sendmsg(fd, &message, MSG_NOSIGNAL);
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* No writev, which would raise SIGPIPE. */
 static ssize_t socket_writev(struct mj__stream *stream, const struct iovec *parts, int count) {
     ssize_t size;
     do {
-        size = count == 1 ? send(stream->fd, parts->iov_base, parts->iov_len, MSG_NOSIGNAL)
+        size = count == 1 ? send(stream->fd, parts->iov_base, parts->iov_len,
+                                 MSG_NOSIGNAL | MSG_DONTWAIT)
                           : send_pieces(stream->fd, parts, count);
     } while (size < 0 && errno == EINTR);
     return size;
@@ -133,6 +145,17 @@ static const struct mj__stream_ops socket_ops = {
     .writev = socket_writev,
     .close = socket_close,
 };
+
+/* The descriptor itself blocks then; who reads and writes says otherwise each time. */
+void mj__stream_be_patient(struct mj__stream *stream, int64_t nanoseconds) {
+    const struct timeval patience = {.tv_sec = nanoseconds / MJ__SECOND,
+                                     .tv_usec = nanoseconds % MJ__SECOND / 1000};
+    int flags = fcntl(stream->fd, F_GETFL);
+    if (flags >= 0 &&
+        setsockopt(stream->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0) {
+        (void)fcntl(stream->fd, F_SETFL, flags & ~O_NONBLOCK);
+    }
+}
 
 size_t mj__stream_waiting(const struct mj__stream *stream) {
     int count = 0;

@@ -16,9 +16,9 @@
 struct mj__stream;
 
 struct mj__stream_ops {
-    /* >0 bytes; 0 the peer closed; -1 with errno (EAGAIN: nothing now). EINTR is retried
-     * inside. Of more than IOV_MAX (1024) parts only the first are read, or written. */
-    ssize_t (*readv)(struct mj__stream *, const struct iovec *, int count);
+    /* >0 bytes; 0 the peer closed; -1 with errno (EAGAIN: nothing now, or with `wait` nothing in
+     * the time of mj__stream_be_patient). EINTR is retried inside. Of more than IOV_MAX (1024) parts only the first are read, or written. */
+    ssize_t (*readv)(struct mj__stream *, const struct iovec *, int count, bool wait);
     /* >=0 bytes taken; -1 with errno (EAGAIN: nothing now). Never raises SIGPIPE. */
     ssize_t (*writev)(struct mj__stream *, const struct iovec *, int count);
     /* Gives the descriptor back. Harmless on a closed stream. */
@@ -45,6 +45,9 @@ socklen_t mj__stream_unix_address(struct sockaddr_storage *, const char *path);
 /* After the socket became writable: 0 it is connected; -1 it failed: *error as above, and the
  * stream is still to be closed. A connection of a socket with itself counts as refused. */
 int mj__stream_connected(struct mj__stream *, struct mj__error *error);
+
+/* From now on a read may wait, for so long. Where the system refuses, none waits. */
+void mj__stream_be_patient(struct mj__stream *, int64_t nanoseconds);
 
 /* How many bytes have come and were not read yet. */
 size_t mj__stream_waiting(const struct mj__stream *);

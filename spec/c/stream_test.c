@@ -269,14 +269,14 @@ static void reads_scatter_and_end(void) {
     int peer = tcp_pair(&stream, &defaults);
     char first[3], second[8];
     struct iovec parts[] = {{first, sizeof first}, {second, sizeof second}};
-    CHECK(stream.ops->readv(&stream, parts, 2) == -1 && errno == EAGAIN);
+    CHECK(stream.ops->readv(&stream, parts, 2, false) == -1 && errno == EAGAIN);
     NEED(write(peer, "abcdef", 6) == 6);
     wait_for(stream.fd, POLLIN);
-    CHECK(stream.ops->readv(&stream, parts, 2) == 6);
+    CHECK(stream.ops->readv(&stream, parts, 2, false) == 6);
     CHECK(memcmp(first, "abc", 3) == 0 && memcmp(second, "def", 3) == 0);
     close(peer);
     wait_for(stream.fd, POLLIN);
-    CHECK(stream.ops->readv(&stream, parts, 2) == 0);
+    CHECK(stream.ops->readv(&stream, parts, 2, false) == 0);
     stream.ops->close(&stream);
 }
 
@@ -304,7 +304,7 @@ static void writes_take_what_fits(void) {
     }
     CHECK(stream.ops->writev(&stream, letters, 2 * IOV_MAX) == IOV_MAX);
     wait_for(peer, POLLIN);
-    CHECK(stream.ops->readv(&stream, letters, 2 * IOV_MAX) == -1 && errno == EAGAIN);
+    CHECK(stream.ops->readv(&stream, letters, 2 * IOV_MAX, false) == -1 && errno == EAGAIN);
     stream.ops->close(&stream);
     close(peer);
 }
@@ -320,7 +320,7 @@ static void a_peer_that_went_away(void) {
     char byte = 'x';
     struct iovec part = {&byte, 1};
     wait_for(stream.fd, POLLIN);
-    CHECK(stream.ops->readv(&stream, &part, 1) == -1);
+    CHECK(stream.ops->readv(&stream, &part, 1, false) == -1);
     CHECK(errno == ECONNRESET);
     mj__stream_error(&error, MJ__PHASE_READ, errno);
     CHECK(error.kind == MJ__RESET && error.phase == MJ__PHASE_READ);

@@ -33,7 +33,7 @@ static struct {
 const char *fault_name(enum fault_call call) {
     static const char *const names[FAULT_CALLS] = {
         "allocation",
-        "readv",
+        "recvmsg",
         "read",
         "sendmsg",
         "socket",
@@ -195,8 +195,8 @@ int __real_socket(int family, int type, int protocol);
 int __wrap_socket(int family, int type, int protocol);
 int __real_connect(int fd, const struct sockaddr *address, socklen_t size);
 int __wrap_connect(int fd, const struct sockaddr *address, socklen_t size);
-ssize_t __real_readv(int fd, const struct iovec *parts, int count);
-ssize_t __wrap_readv(int fd, const struct iovec *parts, int count);
+ssize_t __real_recvmsg(int fd, struct msghdr *message, int flags);
+ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags);
 ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags);
@@ -244,13 +244,14 @@ static struct iovec first_byte(const struct iovec *parts, size_t count) {
     return (struct iovec){NULL, 0};
 }
 
-ssize_t __wrap_readv(int fd, const struct iovec *parts, int count) {
-    if (!strikes(FAULT_READV)) {
-        return __real_readv(fd, parts, count);
+ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags) {
+    if (!strikes(FAULT_RECVMSG)) {
+        return __real_recvmsg(fd, message, flags);
     }
     if (plan.way->effect == FAULT_SHORTENS) {
-        struct iovec part = first_byte(parts, (size_t)count);
-        return __real_readv(fd, &part, 1);
+        struct iovec part = first_byte(message->msg_iov, message->msg_iovlen);
+        struct msghdr shorter = {.msg_iov = &part, .msg_iovlen = 1};
+        return __real_recvmsg(fd, &shorter, flags);
     }
     errno = plan.way->code;
     return plan.way->effect == FAULT_ENDS ? 0 : -1;
@@ -275,11 +276,11 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags) {
     return size;
 }
 
-/* recv and send are readv and sendmsg of one piece. */
+/* recv and send are recvmsg and sendmsg of one piece. */
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags) {
-    const struct iovec part = {bytes, size};
-    (void)flags;
-    return __wrap_readv(fd, &part, 1);
+    struct iovec part = {bytes, size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    return __wrap_recvmsg(fd, &message, flags);
 }
 
 ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags) {

@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 enum fault_call {
-    FAULT_MEMORY, /* malloc, calloc, realloc, strdup, asprintf */
-    FAULT_READV,  /* of a socket */
-    FAULT_READ,   /* of a timerfd or eventfd */
+    FAULT_MEMORY,  /* malloc, calloc, realloc, strdup, asprintf */
+    FAULT_RECVMSG, /* of a socket */
+    FAULT_READ,    /* of a timerfd or eventfd */
     FAULT_SENDMSG,
     FAULT_SOCKET,
     FAULT_CONNECT,      /* over IP */
@@ -39,8 +39,8 @@ enum fault_call {
 enum fault_effect {
     FAULT_FAILS,    /* nothing is done; errno (or what the call returns) is the code */
     FAULT_DOES,     /* it is done, and then said to have failed: EINTR of close and connect */
-    FAULT_ENDS,     /* readv: the end of the stream */
-    FAULT_SHORTENS, /* readv and sendmsg: one byte */
+    FAULT_ENDS,     /* recvmsg: the end of the stream */
+    FAULT_SHORTENS, /* recvmsg and sendmsg: one byte */
     FAULT_TELLS     /* getsockopt: succeeds, and gives the code as the socket's error */
 };
 

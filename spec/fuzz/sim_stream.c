@@ -63,7 +63,9 @@ bool sim_writable(void) {
 
 /* ---- stream.h --------------------------------------------------------------------------- */
 
-static ssize_t sim_readv(struct mj__stream *stream, const struct iovec *parts, int count) {
+static ssize_t sim_readv(struct mj__stream *stream, const struct iovec *parts, int count,
+                         bool wait) {
+    HOLDS(!wait); /* the simulated loop never sleeps */
     size_t size = 0;
     HOLDS(world.open && stream->fd == SIM_DESCRIPTOR && count > 0);
     for (int i = 0; i < count && size < world.said.size; i++) {
@@ -132,6 +134,10 @@ int mj__stream_connected(struct mj__stream *stream, struct mj__error *error) {
     (void)error;
     HOLDS(world.open && stream->fd == SIM_DESCRIPTOR);
     return 0;
+}
+
+void mj__stream_be_patient(struct mj__stream *stream, int64_t nanoseconds) {
+    (void)stream, (void)nanoseconds;
 }
 
 size_t mj__stream_waiting(const struct mj__stream *stream) {
