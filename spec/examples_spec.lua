@@ -62,7 +62,9 @@ end
 
 function EXAMPLES.fast()
   -- The last figure of a line.
-  local function writes(out, way) return tonumber(out:match("\n" .. way .. "[^\n]* (%d+)\n")) end
+  local function writes(out, way)
+    return tonumber(out:match("\n" .. way .. "[^\n]* (%d+)\n"))
+  end
 
   it("shows how many gets share a write, in four ways", function()
     local out, err = run("fast", "2000")
