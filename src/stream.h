@@ -1,7 +1,8 @@
 /* stream.h: bytes to and from one peer, whatever carries them.
  *
  * A kind of transport is one small table of functions. tcp and unix sockets share one; a
- * handshake (TLS) is a step between connecting and open. All are nonblocking, close-on-exec. */
+ * handshake (TLS) is a step between connecting and open. All are close-on-exec. Nothing blocks, but
+ * for a read that is told to wait. */
 #ifndef MJ_STREAM_H
 #define MJ_STREAM_H
 
