@@ -42,6 +42,7 @@ struct mj__loop {
     bool fresh;     /* the reading stands for the present turn */
     bool in_turn;
     bool awake; /* more work is ready: the next turn does not wait */
+    bool sleeps_in_read;
 
     struct mj__watch timerfd;
     mj__time armed;   /* what it is set for */
@@ -52,7 +53,6 @@ struct mj__loop {
     uint64_t order;
 
     struct mj__watch *expected; /* see mj__loop_expect */
-    bool sleeps_in_read;
 
     size_t owing; /* who has bytes that are still to leave */
     struct mj__deferred flushes, batch, frees, before_close; /* heads of rings */
