@@ -97,7 +97,7 @@ end
 
 if arg[1] == "play" then
   print(cjson.encode(play[arg[2]](unpack(arg, 3))))
-  os.exit(0) -- what waits, waits for ever
+  os.exit(0, true) -- what waits, waits for ever
 end
 
 -- ---- the side that asks ----

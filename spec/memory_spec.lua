@@ -137,6 +137,8 @@ describe("mj.counters().memory", function()
     end)
     assert.is_true(task:wait() == value)
     watcher:cancel()
+    -- All of it may have come in one turn; its block is kept for the next value, and counts.
+    most = math.max(most, mj.counters().memory)
     assert.truthy(most > before + #value, most - before)
     conn:close()
   end)
