@@ -177,13 +177,21 @@ static int still_open(const struct mj__conn *conn, struct mj__error *error) {
 }
 
 /* The reply to `seq` came, so all before it is answered: the quiet ones by silence or by a stray,
- * the ordinary ones by the last strays, in order. */
+ * the ordinary ones by the last strays, in order. With quiet ones behind ordinary ones, and strays
+ * for some of them, it cannot be told which of the strays are the ordinary ones'. */
 static int settle_before(struct mj__batch *batch, uint64_t seq, const struct mj__reply *reply,
                          struct mj__error *error) {
     struct mj__conn *conn = batch->conn;
     size_t ordinary = 0;
+    bool mixed = false;
     for (uint64_t at = conn->requests.head; at != seq; at++) {
-        ordinary += !(request_at(conn, at)->bits & MJ__QUIET);
+        bool quiet = (request_at(conn, at)->bits & MJ__QUIET) != 0;
+        mixed |= quiet && ordinary > 0;
+        ordinary += !quiet;
+    }
+    if (mixed && conn->stray_count > ordinary) {
+        return mj__error_order_lost(error, reply,
+                                    ", and errors before it may be of one request or another");
     }
     if (ordinary > conn->stray_count) {
         return mj__error_order_lost(error, reply, ", which belongs to a later request");
