@@ -159,13 +159,14 @@ static void perform(struct play *play, enum cut cut, const uint8_t *data, size_t
  * connection asks it meanwhile: a noop behind quiet requests when one of them has failed, which
  * protocol it speaks behind a login, what had to wait for room. And where others wait for room,
  * more or fewer quiet requests stand before such a noop, and somebody who gives up the next finds
- * it in line or not; also where another closes the connection meanwhile. */
+ * it in line or not; also where the connection closes meanwhile. */
 static bool must_agree(const struct play *play, unsigned how) {
     bool asks_twice = how & WITH_LOGIN && how & ASKED_PROTOCOL;
+    bool plain = play->quiet == 0 && !play->meddled && !play->erred && play->calm;
     if (play->meddled == (CLOSES | GIVES_UP)) {
         return false;
     }
-    return play->honest ? !play->crowded || (play->quiet == 0 && !play->meddled)
+    return play->honest ? !play->crowded || plain
                         : !play->crowded && play->quiet == 0 && !asks_twice;
 }
 
